@@ -1,0 +1,32 @@
+//! The seam between the step loop and whatever runs a component.
+//!
+//! What lives here: the fourteen element types ([`DataType`]), owned and borrowed tensors
+//! ([`ComponentTensor`], [`TensorView`]), the declared ports of a component
+//! ([`ComponentIo`]), the object-safe trait that a backend implements
+//! ([`ComponentSession`]) and the errors that name component, port and shapes
+//! ([`ComponentError`]).
+//!
+//! Everything re-exported below may be used from outside. Nothing here knows which
+//! backends exist; a backend implements `ComponentSession::execute` and is only ever
+//! called through `<dyn ComponentSession>::run`, which checks the request first, so that
+//! a wrong request gets the same answer from every backend.
+
+mod control;
+mod copies;
+mod dtype;
+mod error;
+mod io;
+mod session;
+mod source;
+mod tensor;
+
+pub use control::{CancelToken, RunControl};
+pub use copies::{copied_bytes, count_copy};
+pub use dtype::DataType;
+pub use error::{ComponentError, ComponentErrorKind};
+pub use io::{ComponentIo, Dim, Port, PortType};
+pub use session::{Backend, ComponentSession, Input, Output, OutputResult};
+pub use source::{ModelSource, SharedBytes};
+pub use tensor::{
+    AlignedBytes, ComponentTensor, MAX_RANK, Shape, TensorError, TensorView, byte_len, display_shape,
+};

@@ -1,0 +1,317 @@
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use super::tensor::{AlignedBytes, ComponentTensor, Shape, TensorView, byte_len};
+use super::{
+    ComponentError, ComponentErrorKind, ComponentIo, DataType, Port, PortType, RunControl, count_copy,
+};
+
+/// Who runs a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    Native,
+    Ort,
+}
+
+impl Backend {
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Native => "native",
+            Backend::Ort => "ort",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A named input of a call, borrowed until the call returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    pub name: &'a str,
+    pub value: TensorView<'a>,
+}
+
+/// A named output of a call, and the room that the caller has for it.
+pub struct Output<'a> {
+    pub name: &'a str,
+    /// Where the backend should write the value, if it fits; whatever it stores there are
+    /// initialised bytes. After an error the content is unspecified.
+    pub room: Option<&'a mut [MaybeUninit<u8>]>,
+    /// The exact shape that the caller knows the value will have (a KV cache grows by the
+    /// tokens fed). Only a promise that holds may be given: a backend may use it to hand
+    /// the room to its library before it runs.
+    pub known_shape: Option<&'a [i64]>,
+    /// Set by a call that succeeds.
+    pub result: OutputResult,
+}
+
+impl<'a> Output<'a> {
+    /// An output for which the backend makes the memory.
+    pub fn alloc(name: &'a str) -> Self {
+        Output {
+            name,
+            room: None,
+            known_shape: None,
+            result: OutputResult::Pending,
+        }
+    }
+
+    /// An output to be written into `room` if it fits.
+    pub fn into_room(name: &'a str, room: &'a mut [MaybeUninit<u8>]) -> Self {
+        Output {
+            room: Some(room),
+            ..Output::alloc(name)
+        }
+    }
+
+    /// Room for `bytes` bytes of elements of `dtype`, or `None` when it is too small, not
+    /// given, or not aligned for the elements. What backends call to choose.
+    pub fn fitting_room(&mut self, dtype: DataType, bytes: usize) -> Option<&mut [MaybeUninit<u8>]> {
+        let room = self.room.as_deref_mut()?;
+        let aligned = room.as_ptr().addr().is_multiple_of(dtype.size());
+        (aligned && room.len() >= bytes).then(|| &mut room[..bytes])
+    }
+}
+
+/// Where an output went.
+#[derive(Debug)]
+pub enum OutputResult {
+    /// The call did not get so far.
+    Pending,
+    /// It fills the first `byte_len(dtype, shape)` bytes of the room.
+    InRoom { dtype: DataType, shape: Shape },
+    /// There was no room, or it was too small.
+    Owned(ComponentTensor),
+}
+
+impl OutputResult {
+    pub fn dtype_and_shape(&self) -> Option<(DataType, &[i64])> {
+        match self {
+            OutputResult::Pending => None,
+            OutputResult::InRoom { dtype, shape } => Some((*dtype, shape)),
+            OutputResult::Owned(tensor) => Some((tensor.dtype(), tensor.shape())),
+        }
+    }
+}
+
+/// One graph, loaded and ready to run, on whatever runs it.
+///
+/// Callers use [`run`](#method.run), which is defined on `dyn ComponentSession`: it checks
+/// the request against [`io`](Self::io) and then calls [`execute`](Self::execute).
+/// Between calls a session keeps nothing that a caller could observe.
+pub trait ComponentSession: Send {
+    /// The component's name, for messages; empty when it has none.
+    fn name(&self) -> &str;
+
+    fn backend(&self) -> Backend;
+
+    fn io(&self) -> &ComponentIo;
+
+    /// The model's metadata (`ModelProto.metadata_props`, then producer and so on), in order.
+    fn metadata(&self) -> &[(String, String)];
+
+    /// Shapes that these inputs will give, without running: one per entry of `outputs`,
+    /// `None` where only a run can tell. The request has been checked.
+    fn output_shapes(
+        &mut self,
+        inputs: &[(&str, &[i64])],
+        outputs: &[&str],
+    ) -> Result<Vec<Option<Shape>>, ComponentError>;
+
+    /// Runs a request that [`run`](#method.run) has checked: every name is a port's, each
+    /// at most once, dtypes, ranks and static dims are right, required inputs are there,
+    /// input bytes are aligned for their element type.
+    ///
+    /// Computes only what the asked outputs need. Writes each output into its room when it
+    /// fits ([`Output::fitting_room`]) and sets its `result`. On an error the session is
+    /// as good as before.
+    fn execute(
+        &mut self,
+        inputs: &[Input<'_>],
+        outputs: &mut [Output<'_>],
+        control: &RunControl,
+    ) -> Result<(), ComponentError>;
+}
+
+impl dyn ComponentSession + '_ {
+    /// Runs the graph on named inputs for any subset of its outputs.
+    ///
+    /// Unaligned inputs are copied once (and counted, see
+    /// [`copied_bytes`](super::copied_bytes)); aligned ones are not copied.
+    pub fn run(
+        &mut self,
+        inputs: &[Input<'_>],
+        outputs: &mut [Output<'_>],
+        control: &RunControl,
+    ) -> Result<(), ComponentError> {
+        let name = self.name();
+        check_inputs(
+            self.io(),
+            inputs
+                .iter()
+                .map(|input| (input.name, input.value.dtype(), input.value.shape())),
+        )
+        .and_then(|()| check_outputs(self.io(), outputs.iter().map(|output| output.name)))
+        .map_err(|kind| ComponentError::new(name, kind))?;
+        if inputs.iter().all(|input| input.value.is_aligned()) {
+            return self.execute(inputs, outputs, control);
+        }
+        let copies: Vec<Option<AlignedBytes>> = inputs
+            .iter()
+            .map(|input| {
+                (!input.value.is_aligned()).then(|| {
+                    count_copy(input.value.bytes().len());
+                    AlignedBytes::from_slice(input.value.bytes())
+                })
+            })
+            .collect();
+        let aligned = inputs
+            .iter()
+            .zip(&copies)
+            .map(|(input, copy)| {
+                let bytes = copy.as_deref().unwrap_or(input.value.bytes());
+                let value =
+                    TensorView::new(input.value.dtype(), input.value.shape(), bytes).map_err(|source| {
+                        ComponentError::new(
+                            self.name(),
+                            ComponentErrorKind::BadTensor {
+                                port: input.name.to_owned(),
+                                source,
+                            },
+                        )
+                    })?;
+                Ok(Input {
+                    name: input.name,
+                    value,
+                })
+            })
+            .collect::<Result<Vec<_>, ComponentError>>()?;
+        self.execute(&aligned, outputs, control)
+    }
+
+    /// Bytes that each asked output will take for inputs of these types and shapes, `None`
+    /// where only a run can tell. Checks the request as [`run`](#method.run) does.
+    pub fn output_bound(
+        &mut self,
+        inputs: &[(&str, DataType, &[i64])],
+        outputs: &[&str],
+    ) -> Result<Vec<Option<(DataType, Shape)>>, ComponentError> {
+        let name = self.name().to_owned();
+        let fail = |kind| ComponentError::new(name.as_str(), kind);
+        check_inputs(self.io(), inputs.iter().copied()).map_err(fail)?;
+        check_outputs(self.io(), outputs.iter().copied()).map_err(fail)?;
+        let shapes: Vec<_> = inputs.iter().map(|(name, _, shape)| (*name, *shape)).collect();
+        let found = self.output_shapes(&shapes, outputs)?;
+        Ok(outputs
+            .iter()
+            .zip(found)
+            .map(|(name, shape)| {
+                let dtype = self.io().output(name).and_then(Port::dtype)?;
+                let shape = shape?;
+                byte_len(dtype, &shape).ok()?;
+                Some((dtype, shape))
+            })
+            .collect())
+    }
+}
+
+fn check_inputs<'a>(
+    io: &ComponentIo,
+    inputs: impl Iterator<Item = (&'a str, DataType, &'a [i64])> + Clone,
+) -> Result<(), ComponentErrorKind> {
+    for (index, (name, dtype, shape)) in inputs.clone().enumerate() {
+        let port = io.input(name).ok_or_else(|| ComponentErrorKind::UnknownInput {
+            port: name.to_owned(),
+            known: names(&io.inputs),
+        })?;
+        if inputs.clone().take(index).any(|(earlier, ..)| earlier == name) {
+            return Err(ComponentErrorKind::DuplicateInput {
+                port: name.to_owned(),
+            });
+        }
+        check_value(port, dtype, shape)?;
+    }
+    for port in io.inputs.iter().filter(|port| !port.optional) {
+        if !inputs.clone().any(|(name, ..)| name == port.name) {
+            return Err(ComponentErrorKind::MissingInput {
+                port: port.name.clone(),
+                expected: format!("{} {}", port.ty, port.display_dims()),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_outputs<'a>(
+    io: &ComponentIo,
+    outputs: impl Iterator<Item = &'a str> + Clone,
+) -> Result<(), ComponentErrorKind> {
+    for (index, name) in outputs.clone().enumerate() {
+        let port = io.output(name).ok_or_else(|| ComponentErrorKind::UnknownOutput {
+            port: name.to_owned(),
+            known: names(&io.outputs),
+        })?;
+        if outputs.clone().take(index).any(|earlier| earlier == name) {
+            return Err(ComponentErrorKind::DuplicateOutput {
+                port: name.to_owned(),
+            });
+        }
+        if let PortType::Other(found) = &port.ty {
+            return Err(ComponentErrorKind::UnsupportedPortType {
+                port: name.to_owned(),
+                found: found.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_value(port: &Port, dtype: DataType, shape: &[i64]) -> Result<(), ComponentErrorKind> {
+    match &port.ty {
+        PortType::Other(found) => {
+            return Err(ComponentErrorKind::UnsupportedPortType {
+                port: port.name.clone(),
+                found: found.clone(),
+            });
+        }
+        PortType::Tensor(expected) if *expected != dtype => {
+            return Err(ComponentErrorKind::WrongDtype {
+                port: port.name.clone(),
+                found: dtype,
+                expected: *expected,
+            });
+        }
+        PortType::Tensor(_) => {}
+    }
+    let Some(dims) = &port.dims else { return Ok(()) };
+    if dims.len() != shape.len() {
+        return Err(ComponentErrorKind::WrongRank {
+            port: port.name.clone(),
+            found: shape.into(),
+            expected: port.display_dims().to_string(),
+            expected_rank: dims.len(),
+        });
+    }
+    for (axis, (dim, &size)) in dims.iter().zip(shape).enumerate() {
+        if let super::Dim::Fixed(fixed) = *dim
+            && fixed != size
+        {
+            return Err(ComponentErrorKind::WrongDim {
+                port: port.name.clone(),
+                found: shape.into(),
+                expected: port.display_dims().to_string(),
+                axis,
+                expected_dim: fixed,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn names(ports: &[Port]) -> Vec<String> {
+    ports.iter().map(|port| port.name.clone()).collect()
+}

@@ -1,0 +1,327 @@
+use std::alloc::Layout;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use super::DataType;
+
+/// Dims of a tensor. Ranks up to 6 need no heap.
+pub type Shape = SmallVec<[i64; 6]>;
+
+/// The highest rank that is accepted anywhere.
+pub const MAX_RANK: usize = 64;
+
+/// Why bytes and a shape do not make a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TensorError {
+    #[error("rank {rank} is above the limit of {MAX_RANK}")]
+    RankTooHigh { rank: usize },
+    #[error("dim {axis} of shape {} is negative", display_shape(.shape))]
+    NegativeDim { axis: usize, shape: Shape },
+    #[error("shape {} of {dtype} needs more than 2^63 - 1 bytes", display_shape(.shape))]
+    Overflow { dtype: DataType, shape: Shape },
+    #[error("byte_len {found} does not match shape {} of {dtype} ({expected} bytes)", display_shape(.shape))]
+    ByteLength {
+        dtype: DataType,
+        shape: Shape,
+        found: u64,
+        expected: u64,
+    },
+}
+
+/// `[1, 16]`, as messages show a shape.
+pub fn display_shape(shape: &[i64]) -> impl fmt::Display + '_ {
+    fmt::from_fn(move |f| f.debug_list().entries(shape).finish())
+}
+
+/// Bytes that a dense tensor of this type and shape takes.
+///
+/// Checks rank, signs and overflow (the product of the non-zero dims must fit too, so that
+/// a zero dim does not excuse an absurd one). The result fits `isize`.
+pub fn byte_len(dtype: DataType, shape: &[i64]) -> Result<usize, TensorError> {
+    if shape.len() > MAX_RANK {
+        return Err(TensorError::RankTooHigh { rank: shape.len() });
+    }
+    if let Some(axis) = shape.iter().position(|&dim| dim < 0) {
+        return Err(TensorError::NegativeDim {
+            axis,
+            shape: shape.into(),
+        });
+    }
+    let overflow = || TensorError::Overflow {
+        dtype,
+        shape: shape.into(),
+    };
+    let mut bytes = dtype.size() as i64;
+    for &dim in shape.iter().filter(|&&dim| dim != 0) {
+        bytes = bytes.checked_mul(dim).ok_or_else(overflow)?;
+    }
+    if shape.contains(&0) {
+        return Ok(0);
+    }
+    usize::try_from(bytes).map_err(|_| overflow())
+}
+
+/// A borrowed tensor: dense, row-major, little-endian elements.
+///
+/// Invariant: `bytes().len()` is exactly what dtype and shape need. The bytes may be
+/// unaligned and are never interpreted here.
+#[derive(Clone, Copy)]
+pub struct TensorView<'a> {
+    dtype: DataType,
+    shape: &'a [i64],
+    bytes: &'a [u8],
+}
+
+impl<'a> TensorView<'a> {
+    pub fn new(dtype: DataType, shape: &'a [i64], bytes: &'a [u8]) -> Result<Self, TensorError> {
+        let expected = byte_len(dtype, shape)?;
+        if bytes.len() != expected {
+            return Err(TensorError::ByteLength {
+                dtype,
+                shape: shape.into(),
+                found: bytes.len() as u64,
+                expected: expected as u64,
+            });
+        }
+        Ok(TensorView { dtype, shape, bytes })
+    }
+
+    pub fn dtype(&self) -> DataType {
+        self.dtype
+    }
+
+    pub fn shape(&self) -> &'a [i64] {
+        self.shape
+    }
+
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Whether the first element lies at a multiple of the element size.
+    pub fn is_aligned(&self) -> bool {
+        self.bytes.as_ptr().addr().is_multiple_of(self.dtype.size())
+    }
+
+    /// A copy that owns its bytes.
+    pub fn to_tensor(&self) -> ComponentTensor {
+        ComponentTensor {
+            dtype: self.dtype,
+            shape: self.shape.into(),
+            storage: Storage::Heap(AlignedBytes::from_slice(self.bytes)),
+        }
+    }
+}
+
+impl fmt::Debug for TensorView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)
+    }
+}
+
+/// An owned tensor: dtype, shape, bytes.
+///
+/// Invariant: as [`TensorView`]. The bytes are on the heap, aligned to
+/// [`AlignedBytes::ALIGN`], or belong to a backend's own value, which is released when the
+/// last clone goes. Clones of a backend's value share it; clones of heap bytes copy.
+#[derive(Clone)]
+pub struct ComponentTensor {
+    dtype: DataType,
+    shape: Shape,
+    storage: Storage,
+}
+
+#[derive(Clone)]
+enum Storage {
+    Heap(AlignedBytes),
+    Foreign(Arc<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+impl ComponentTensor {
+    /// A tensor of a copy of these bytes.
+    pub fn from_raw(dtype: DataType, shape: &[i64], bytes: &[u8]) -> Result<Self, TensorError> {
+        TensorView::new(dtype, shape, bytes).map(|view| view.to_tensor())
+    }
+
+    /// A tensor of these bytes, which are not copied.
+    pub fn from_bytes(dtype: DataType, shape: &[i64], bytes: AlignedBytes) -> Result<Self, TensorError> {
+        TensorView::new(dtype, shape, &bytes)?;
+        Ok(ComponentTensor {
+            dtype,
+            shape: shape.into(),
+            storage: Storage::Heap(bytes),
+        })
+    }
+
+    /// A tensor over memory that `owner` keeps alive and unchanged.
+    pub fn from_owner(
+        dtype: DataType,
+        shape: &[i64],
+        owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    ) -> Result<Self, TensorError> {
+        TensorView::new(dtype, shape, (*owner).as_ref())?;
+        Ok(ComponentTensor {
+            dtype,
+            shape: shape.into(),
+            storage: Storage::Foreign(owner),
+        })
+    }
+
+    /// A tensor of zeros (all fourteen types write zero as zero bytes).
+    pub fn zeros(dtype: DataType, shape: &[i64]) -> Result<Self, TensorError> {
+        Ok(ComponentTensor {
+            dtype,
+            shape: shape.into(),
+            storage: Storage::Heap(AlignedBytes::zeroed(byte_len(dtype, shape)?)),
+        })
+    }
+
+    pub fn dtype(&self) -> DataType {
+        self.dtype
+    }
+
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        match &self.storage {
+            Storage::Heap(bytes) => bytes,
+            Storage::Foreign(owner) => (**owner).as_ref(),
+        }
+    }
+
+    pub fn view(&self) -> TensorView<'_> {
+        // The owner of foreign bytes promised not to change them; a view re-checks nothing.
+        TensorView {
+            dtype: self.dtype,
+            shape: &self.shape,
+            bytes: self.bytes(),
+        }
+    }
+}
+
+impl fmt::Debug for ComponentTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view().fmt(f)
+    }
+}
+
+/// Heap bytes aligned for any element type and for vector loads, always initialised.
+pub struct AlignedBytes {
+    ptr: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+}
+
+impl AlignedBytes {
+    pub const ALIGN: usize = 64;
+
+    fn layout(capacity: usize) -> Layout {
+        match Layout::from_size_align(capacity, Self::ALIGN) {
+            Ok(layout) => layout,
+            // Sizes come out of `byte_len`, which keeps them within isize; rounding up to
+            // the alignment can pass it only where no allocator could serve the request.
+            Err(_) => std::alloc::handle_alloc_error(Layout::new::<u8>()),
+        }
+    }
+
+    /// `len` zero bytes, or `None` if the allocator has no such room.
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        if len == 0 {
+            return Some(AlignedBytes {
+                ptr: NonNull::<[u8; 0]>::dangling().cast(),
+                len: 0,
+                capacity: 0,
+            });
+        }
+        let layout = Layout::from_size_align(len, Self::ALIGN).ok()?;
+        // SAFETY: the layout has a non-zero size.
+        let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        Some(AlignedBytes {
+            ptr,
+            len,
+            capacity: len,
+        })
+    }
+
+    /// `len` zero bytes. Where the size comes from a file or a caller, use
+    /// [`try_zeroed`](Self::try_zeroed).
+    pub fn zeroed(len: usize) -> Self {
+        match Self::try_zeroed(len) {
+            Some(bytes) => bytes,
+            None => std::alloc::handle_alloc_error(Self::layout(len)),
+        }
+    }
+
+    pub fn from_slice(bytes: &[u8]) -> Self {
+        let mut copy = Self::zeroed(bytes.len());
+        copy.copy_from_slice(bytes);
+        copy
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Changes the length within the capacity; `false` (and no change) beyond it.
+    /// Bytes that come back into view hold what they last held.
+    pub fn set_len(&mut self, len: usize) -> bool {
+        let fits = len <= self.capacity;
+        if fits {
+            self.len = len;
+        }
+        fits
+    }
+
+    /// The bytes as room for an output.
+    pub(crate) fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: the memory is ours for `capacity` bytes and borrowed mutably. A writer
+        // may store only initialised bytes through the seam (`Output::room` says so), so
+        // the buffer stays initialised.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr().cast(), self.capacity) }
+    }
+}
+
+// SAFETY: the pointer is owned exclusively and the bytes have no thread affinity.
+unsafe impl Send for AlignedBytes {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for AlignedBytes {}
+
+impl Drop for AlignedBytes {
+    fn drop(&mut self) {
+        if self.capacity != 0 {
+            // SAFETY: allocated with this layout in `try_zeroed`, freed once.
+            unsafe { std::alloc::dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+        }
+    }
+}
+
+impl std::ops::Deref for AlignedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len <= capacity` bytes from `ptr` are ours and initialised (zeroed at
+        // allocation, only initialised bytes are stored later); `ptr` dangles, aligned,
+        // only when the length is 0.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl std::ops::DerefMut for AlignedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl Clone for AlignedBytes {
+    fn clone(&self) -> Self {
+        Self::from_slice(self)
+    }
+}
