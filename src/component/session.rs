@@ -160,36 +160,28 @@ impl dyn ComponentSession + '_ {
         if inputs.iter().all(|input| input.value.is_aligned()) {
             return self.execute(inputs, outputs, control);
         }
-        let copies: Vec<Option<AlignedBytes>> = inputs
-            .iter()
-            .map(|input| {
-                (!input.value.is_aligned()).then(|| {
-                    count_copy(input.value.bytes().len());
-                    AlignedBytes::from_slice(input.value.bytes())
-                })
-            })
-            .collect();
-        let aligned = inputs
-            .iter()
-            .zip(&copies)
-            .map(|(input, copy)| {
-                let bytes = copy.as_deref().unwrap_or(input.value.bytes());
-                let value =
-                    TensorView::new(input.value.dtype(), input.value.shape(), bytes).map_err(|source| {
-                        ComponentError::new(
-                            self.name(),
-                            ComponentErrorKind::BadTensor {
-                                port: input.name.to_owned(),
-                                source,
-                            },
-                        )
-                    })?;
-                Ok(Input {
-                    name: input.name,
-                    value,
-                })
-            })
-            .collect::<Result<Vec<_>, ComponentError>>()?;
+        let bad_tensor = |input: &Input<'_>, source| {
+            let port = input.name.to_owned();
+            ComponentError::new(name, ComponentErrorKind::BadTensor { port, source })
+        };
+        let mut copies = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let bytes = input.value.bytes();
+            copies.push(match input.value.is_aligned() {
+                true => None,
+                false => {
+                    count_copy(bytes.len());
+                    Some(AlignedBytes::try_from_slice(bytes).map_err(|source| bad_tensor(input, source))?)
+                }
+            });
+        }
+        let mut aligned = Vec::with_capacity(inputs.len());
+        for (input, copy) in inputs.iter().zip(&copies) {
+            let bytes = copy.as_deref().unwrap_or(input.value.bytes());
+            let value = TensorView::new(input.value.dtype(), input.value.shape(), bytes)
+                .map_err(|source| bad_tensor(input, source))?;
+            aligned.push(Input { value, ..*input });
+        }
         self.execute(&aligned, outputs, control)
     }
 

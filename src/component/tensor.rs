@@ -31,6 +31,8 @@ pub enum TensorError {
         found: u64,
         expected: u64,
     },
+    #[error("cannot allocate {bytes} bytes")]
+    OutOfMemory { bytes: u64 },
 }
 
 /// `[1, 16]`, as messages show a shape.
@@ -108,13 +110,13 @@ impl<'a> TensorView<'a> {
         self.bytes.as_ptr().addr().is_multiple_of(self.dtype.size())
     }
 
-    /// A copy that owns its bytes.
-    pub fn to_tensor(&self) -> ComponentTensor {
-        ComponentTensor {
+    /// A copy that owns its bytes; fails only when the allocator does.
+    pub fn to_tensor(&self) -> Result<ComponentTensor, TensorError> {
+        Ok(ComponentTensor {
             dtype: self.dtype,
             shape: self.shape.into(),
-            storage: Storage::Heap(AlignedBytes::from_slice(self.bytes)),
-        }
+            storage: Storage::Heap(AlignedBytes::try_from_slice(self.bytes)?),
+        })
     }
 }
 
@@ -127,16 +129,14 @@ impl fmt::Debug for TensorView<'_> {
 /// An owned tensor: dtype, shape, bytes.
 ///
 /// Invariant: as [`TensorView`]. The bytes are on the heap, aligned to
-/// [`AlignedBytes::ALIGN`], or belong to a backend's own value, which is released when the
-/// last clone goes. Clones of a backend's value share it; clones of heap bytes copy.
-#[derive(Clone)]
+/// [`AlignedBytes::ALIGN`], or belong to a backend's own value, which this keeps alive.
+/// Copying is explicit and can fail: `tensor.view().to_tensor()`.
 pub struct ComponentTensor {
     dtype: DataType,
     shape: Shape,
     storage: Storage,
 }
 
-#[derive(Clone)]
 enum Storage {
     Heap(AlignedBytes),
     Foreign(Arc<dyn AsRef<[u8]> + Send + Sync>),
@@ -145,7 +145,7 @@ enum Storage {
 impl ComponentTensor {
     /// A tensor of a copy of these bytes.
     pub fn from_raw(dtype: DataType, shape: &[i64], bytes: &[u8]) -> Result<Self, TensorError> {
-        TensorView::new(dtype, shape, bytes).map(|view| view.to_tensor())
+        TensorView::new(dtype, shape, bytes)?.to_tensor()
     }
 
     /// A tensor of these bytes, which are not copied.
@@ -177,7 +177,7 @@ impl ComponentTensor {
         Ok(ComponentTensor {
             dtype,
             shape: shape.into(),
-            storage: Storage::Heap(AlignedBytes::zeroed(byte_len(dtype, shape)?)),
+            storage: Storage::Heap(AlignedBytes::try_zeroed(byte_len(dtype, shape)?)?),
         })
     }
 
@@ -222,47 +222,36 @@ pub struct AlignedBytes {
 impl AlignedBytes {
     pub const ALIGN: usize = 64;
 
-    fn layout(capacity: usize) -> Layout {
-        match Layout::from_size_align(capacity, Self::ALIGN) {
-            Ok(layout) => layout,
-            // Sizes come out of `byte_len`, which keeps them within isize; rounding up to
-            // the alignment can pass it only where no allocator could serve the request.
-            Err(_) => std::alloc::handle_alloc_error(Layout::new::<u8>()),
-        }
-    }
+    /// No bytes, without an allocation.
+    pub const EMPTY: AlignedBytes = AlignedBytes {
+        ptr: NonNull::new(std::ptr::without_provenance_mut(Self::ALIGN)).unwrap(),
+        len: 0,
+        capacity: 0,
+    };
 
-    /// `len` zero bytes, or `None` if the allocator has no such room.
-    pub fn try_zeroed(len: usize) -> Option<Self> {
+    /// `len` zero bytes, or an error if the allocator has no such room.
+    pub fn try_zeroed(len: usize) -> Result<Self, TensorError> {
         if len == 0 {
-            return Some(AlignedBytes {
-                ptr: NonNull::<[u8; 0]>::dangling().cast(),
-                len: 0,
-                capacity: 0,
-            });
+            return Ok(Self::EMPTY);
         }
-        let layout = Layout::from_size_align(len, Self::ALIGN).ok()?;
+        let refused = TensorError::OutOfMemory { bytes: len as u64 };
+        let Ok(layout) = Layout::from_size_align(len, Self::ALIGN) else {
+            return Err(refused);
+        };
         // SAFETY: the layout has a non-zero size.
-        let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
-        Some(AlignedBytes {
+        let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
+        Ok(AlignedBytes {
             ptr,
             len,
             capacity: len,
         })
     }
 
-    /// `len` zero bytes. Where the size comes from a file or a caller, use
-    /// [`try_zeroed`](Self::try_zeroed).
-    pub fn zeroed(len: usize) -> Self {
-        match Self::try_zeroed(len) {
-            Some(bytes) => bytes,
-            None => std::alloc::handle_alloc_error(Self::layout(len)),
-        }
-    }
-
-    pub fn from_slice(bytes: &[u8]) -> Self {
-        let mut copy = Self::zeroed(bytes.len());
+    /// A copy of `bytes`, or an error if the allocator has no such room.
+    pub fn try_from_slice(bytes: &[u8]) -> Result<Self, TensorError> {
+        let mut copy = Self::try_zeroed(bytes.len())?;
         copy.copy_from_slice(bytes);
-        copy
+        Ok(copy)
     }
 
     pub fn capacity(&self) -> usize {
@@ -296,8 +285,12 @@ unsafe impl Sync for AlignedBytes {}
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
         if self.capacity != 0 {
-            // SAFETY: allocated with this layout in `try_zeroed`, freed once.
-            unsafe { std::alloc::dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+            // SAFETY: `try_zeroed` allocated with exactly this layout, so it is a valid one,
+            // and nobody else frees it.
+            unsafe {
+                let layout = Layout::from_size_align_unchecked(self.capacity, Self::ALIGN);
+                std::alloc::dealloc(self.ptr.as_ptr(), layout);
+            }
         }
     }
 }
@@ -317,11 +310,5 @@ impl std::ops::DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-impl Clone for AlignedBytes {
-    fn clone(&self) -> Self {
-        Self::from_slice(self)
     }
 }
