@@ -1,8 +1,16 @@
 //! oxpipe runs generative ONNX models made of several components, each on a native Rust
 //! runtime or on ONNX Runtime, behind a C ABI.
+//!
+//! From Rust, start with [`runtime::Runtime`], open a [`pipeline::Pipeline`] and drive a
+//! [`pipeline::Run`].
 
 pub mod component;
+pub mod generation;
 #[cfg(feature = "native")]
 pub mod native;
 #[cfg(feature = "ort")]
 pub mod ort;
+pub mod package;
+pub mod pipeline;
+pub mod runtime;
+pub mod text;

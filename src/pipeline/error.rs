@@ -1,0 +1,259 @@
+use std::path::Path;
+
+use thiserror::Error;
+
+use crate::component::{ComponentError, ComponentErrorKind};
+use crate::package::{PackageError, PackageErrorKind};
+use crate::text::TextError;
+
+/// Anything that opening or running a pipeline can fail with.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PipelineError {
+    #[error(transparent)]
+    Package(#[from] PackageError),
+    #[error(transparent)]
+    Component(#[from] ComponentError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    Text(#[from] TextError),
+}
+
+/// A call that does not fit the pipeline or the state of the run. The run is as it was.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    #[error("there is no component \"{found}\"; the components are {}", .known.join(", "))]
+    UnknownComponent { found: String, known: Vec<String> },
+    #[error("component \"{component}\" has no port \"{port}\"; it has {}", .known.join(", "))]
+    UnknownPort {
+        component: String,
+        port: String,
+        known: Vec<String>,
+    },
+    #[error("\"{found}\" is no address of a value; write component.port, such as {example}")]
+    BadAddress { found: String, example: String },
+    /// The port exists, but its value does not come from the request.
+    #[error("input \"{port}\" of component \"{component}\" is not yours to set: it is fed by {fed_by}")]
+    NotSettable {
+        component: String,
+        port: String,
+        fed_by: String,
+    },
+    #[error(
+        "input \"{port}\" of component \"{component}\" is missing; set it before the first step ({expected})"
+    )]
+    MissingInput {
+        component: String,
+        port: String,
+        expected: String,
+    },
+    #[error("{component}.{port} has no value yet; {advice}")]
+    NoValue {
+        component: String,
+        port: String,
+        advice: &'static str,
+    },
+    #[error("the run has no tokens; append some before the first step")]
+    NoTokens,
+    #[error("token id {id} is outside of the vocabulary of {size} tokens")]
+    TokenOutOfRange { id: i32, size: usize },
+    #[error("the run is finished ({reason}); append tokens or rewind to go on")]
+    Finished { reason: &'static str },
+    #[error("cannot rewind to {to} tokens; the run has {have}")]
+    RewindBeyond { to: usize, have: usize },
+    #[error("{have} tokens and {more} more are above the model's {limit}")]
+    ContextFull { have: usize, more: usize, limit: usize },
+    #[error("the package has no tokenizer; append token ids")]
+    NoTokenizer,
+    #[error("component \"{component}\" does not run {asked}; its phase is {phase}")]
+    WrongPhase {
+        component: String,
+        asked: &'static str,
+        phase: &'static str,
+    },
+    /// What the package's strategy has no place for.
+    #[error("{what} needs an autoregressive package; this one is {strategy}")]
+    NoTokenLoop {
+        what: &'static str,
+        strategy: &'static str,
+    },
+    #[error("no logits yet; step, or compute them with forward")]
+    NoLogits,
+    #[error("component \"{component}\": logits hold NaN at index {index}; no token can be chosen from them")]
+    NanLogits { component: String, index: usize },
+    #[error("{what} is not supported yet")]
+    Unsupported { what: String },
+    #[error("{what}: {message}")]
+    InvalidSetting { what: &'static str, message: String },
+}
+
+/// The kinds of failure that a caller may want to tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument or a setting is wrong.
+    InvalidArgument,
+    UnknownComponent,
+    UnknownPort,
+    /// A tensor's dtype, rank, dim or length is wrong.
+    BadTensor,
+    /// A dtype that does not cross the interface.
+    UnsupportedDtype,
+    MissingInput,
+    /// The call does not fit what the run has done so far.
+    InvalidState,
+    /// The metadata or a file of the package is wrong.
+    BadPackage,
+    /// The model is not ONNX, or broken.
+    BadModel,
+    /// Understood, but not done by this version or build.
+    Unsupported,
+    /// A backend cannot be had.
+    BackendUnavailable,
+    /// A backend or an operator failed.
+    RunFailed,
+    /// A file or folder could not be read.
+    Io,
+    Tokenizer,
+    Template,
+    OutOfMemory,
+    Cancelled,
+    DeadlineExceeded,
+}
+
+impl PipelineError {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            PipelineError::Package(error) => package_kind(error.kind()),
+            PipelineError::Component(error) => component_kind(error.kind()),
+            PipelineError::Request(error) => request_kind(error),
+            PipelineError::Text(error) => text_kind(error),
+        }
+    }
+
+    /// The component that the error is about, if it is about one.
+    pub fn component(&self) -> Option<&str> {
+        use RequestError as R;
+        match self {
+            PipelineError::Package(error) => error.component(),
+            PipelineError::Component(error) => Some(error.component.as_str()).filter(|name| !name.is_empty()),
+            PipelineError::Request(
+                R::UnknownPort { component, .. }
+                | R::NotSettable { component, .. }
+                | R::MissingInput { component, .. }
+                | R::NoValue { component, .. }
+                | R::WrongPhase { component, .. }
+                | R::NanLogits { component, .. },
+            ) => Some(component),
+            PipelineError::Request(_) | PipelineError::Text(_) => None,
+        }
+    }
+
+    /// The port that the error is about, if it is about one.
+    pub fn port(&self) -> Option<&str> {
+        use RequestError as R;
+        match self {
+            PipelineError::Package(error) => error.port(),
+            PipelineError::Component(error) => error.port(),
+            PipelineError::Request(
+                R::UnknownPort { port, .. }
+                | R::NotSettable { port, .. }
+                | R::MissingInput { port, .. }
+                | R::NoValue { port, .. },
+            ) => Some(port),
+            PipelineError::Request(_) | PipelineError::Text(_) => None,
+        }
+    }
+
+    /// The node that the error is about, if it is about one.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            PipelineError::Component(error) => error.node(),
+            _ => None,
+        }
+    }
+
+    /// The file that the error is about, if it is about one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            PipelineError::Package(error) => Some(&error.location().file),
+            PipelineError::Component(error) => error.file(),
+            PipelineError::Text(TextError::Io { path, .. }) => Some(path),
+            PipelineError::Text(
+                TextError::BadTokenizer { file, .. } | TextError::BadTemplate { file, .. },
+            ) => Some(Path::new(file)),
+            PipelineError::Request(_) | PipelineError::Text(_) => None,
+        }
+    }
+}
+
+impl From<ComponentErrorKind> for PipelineError {
+    fn from(kind: ComponentErrorKind) -> Self {
+        PipelineError::Component(kind.into())
+    }
+}
+
+fn package_kind(kind: &PackageErrorKind) -> ErrorKind {
+    match kind {
+        PackageErrorKind::Io { .. } => ErrorKind::Io,
+        PackageErrorKind::Unsupported { .. } | PackageErrorKind::UnknownCapability { .. } => {
+            ErrorKind::Unsupported
+        }
+        _ => ErrorKind::BadPackage,
+    }
+}
+
+fn component_kind(kind: &ComponentErrorKind) -> ErrorKind {
+    use ComponentErrorKind as K;
+    match kind {
+        K::UnknownInput { .. } | K::UnknownOutput { .. } => ErrorKind::UnknownPort,
+        K::MissingInput { .. } => ErrorKind::MissingInput,
+        K::DuplicateInput { .. } | K::DuplicateOutput { .. } => ErrorKind::InvalidArgument,
+        K::UnsupportedPortType { .. } => ErrorKind::UnsupportedDtype,
+        K::WrongDtype { .. } | K::WrongRank { .. } | K::WrongDim { .. } | K::BadTensor { .. } => {
+            ErrorKind::BadTensor
+        }
+        K::InvalidModel { .. } => ErrorKind::BadModel,
+        K::MissingOperators { .. } => ErrorKind::Unsupported,
+        K::Io { .. } => ErrorKind::Io,
+        K::BackendUnavailable { .. } => ErrorKind::BackendUnavailable,
+        K::Cancelled => ErrorKind::Cancelled,
+        K::DeadlineExceeded => ErrorKind::DeadlineExceeded,
+        K::OutOfMemory { .. } => ErrorKind::OutOfMemory,
+        _ => ErrorKind::RunFailed,
+    }
+}
+
+fn request_kind(error: &RequestError) -> ErrorKind {
+    use RequestError as R;
+    match error {
+        R::UnknownComponent { .. } => ErrorKind::UnknownComponent,
+        R::UnknownPort { .. } => ErrorKind::UnknownPort,
+        R::MissingInput { .. } => ErrorKind::MissingInput,
+        R::BadAddress { .. }
+        | R::TokenOutOfRange { .. }
+        | R::RewindBeyond { .. }
+        | R::ContextFull { .. }
+        | R::NotSettable { .. }
+        | R::InvalidSetting { .. } => ErrorKind::InvalidArgument,
+        R::NoValue { .. }
+        | R::NoTokens
+        | R::Finished { .. }
+        | R::WrongPhase { .. }
+        | R::NoTokenLoop { .. }
+        | R::NoLogits => ErrorKind::InvalidState,
+        R::NoTokenizer | R::Unsupported { .. } => ErrorKind::Unsupported,
+        R::NanLogits { .. } => ErrorKind::RunFailed,
+    }
+}
+
+fn text_kind(error: &TextError) -> ErrorKind {
+    match error {
+        TextError::Io { .. } => ErrorKind::Io,
+        TextError::BadTemplate { .. } | TextError::Render { .. } => ErrorKind::Template,
+        TextError::BadArgument { .. } => ErrorKind::InvalidArgument,
+        _ => ErrorKind::Tokenizer,
+    }
+}

@@ -1,0 +1,41 @@
+use std::time::Duration;
+
+use crate::generation::FinishReason;
+
+/// What a step did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The chosen token; `None` for a package without a token loop.
+    pub token: Option<i32>,
+    /// Text that has become certain with this token, without special tokens; often empty,
+    /// always so without a tokenizer. The event that finishes brings what was held back.
+    pub text: String,
+    /// Natural logarithm of the chosen token's probability under softmax of the logits;
+    /// 0 when there is no token.
+    pub logprob: f32,
+    /// Set when the run is finished with this event.
+    pub finish: Option<FinishReason>,
+    pub usage: Usage,
+    pub timings: Timings,
+}
+
+/// Tokens counted over the whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens that the host appended.
+    pub prompt_tokens: u64,
+    /// Tokens that were chosen.
+    pub generated_tokens: u64,
+}
+
+/// Where the time of one step went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// prompt_only components; zero unless they ran in this step.
+    pub prompt_components: Duration,
+    /// every_step components other than the decoder.
+    pub step_components: Duration,
+    pub decoder: Duration,
+    /// The whole step.
+    pub total: Duration,
+}

@@ -1,0 +1,235 @@
+use std::fmt;
+
+use crate::component::{Backend, ComponentError, ComponentErrorKind, ComponentSession, ModelSource};
+
+use super::{BackendChoice, Runtime};
+
+/// How one component is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ComponentOptions {
+    pub backend: BackendChoice,
+    /// Threads it may use; `None` means the runtime's.
+    pub threads: Option<usize>,
+}
+
+/// A graph that is ready to run, and why this backend runs it.
+pub struct OpenedComponent {
+    pub session: Box<dyn ComponentSession>,
+    pub backend: Backend,
+    /// A phrase for a person: "asked for", "has every operator of the graph", ...
+    pub reason: String,
+}
+
+impl fmt::Debug for OpenedComponent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}: {}", self.session.name(), self.backend, self.reason)
+    }
+}
+
+impl Runtime {
+    /// Opens one graph on the backend that `options` ask for.
+    ///
+    /// `auto` takes the native runtime if it has every operator of the graph, else ONNX
+    /// Runtime if its library can be loaded, else fails with the missing operators. Only a
+    /// missing operator leads from native to ONNX Runtime: a file that is absent or broken
+    /// is the same error whoever reads it.
+    pub fn open_component(
+        &self,
+        name: &str,
+        source: &ModelSource,
+        options: &ComponentOptions,
+    ) -> Result<OpenedComponent, ComponentError> {
+        let threads = options.threads.filter(|&n| n > 0).unwrap_or(self.threads());
+        match options.backend {
+            BackendChoice::Native => self.open_native(name, source, threads).map(asked_for),
+            BackendChoice::Ort => self.open_ort(name, source, threads).map(asked_for),
+            BackendChoice::Auto => self.open_auto(name, source, threads),
+        }
+    }
+}
+
+fn asked_for(session: Box<dyn ComponentSession>) -> OpenedComponent {
+    OpenedComponent {
+        backend: session.backend(),
+        session,
+        reason: "asked for".into(),
+    }
+}
+
+impl Runtime {
+    fn open_auto(
+        &self,
+        name: &str,
+        source: &ModelSource,
+        threads: usize,
+    ) -> Result<OpenedComponent, ComponentError> {
+        let native = match self.open_native(name, source, threads) {
+            Ok(session) => {
+                return Ok(OpenedComponent {
+                    backend: Backend::Native,
+                    session,
+                    reason: "auto: the native runtime has every operator of the graph".into(),
+                });
+            }
+            Err(error) => error,
+        };
+        let why_not_native = match native.kind() {
+            ComponentErrorKind::MissingOperators { missing } => {
+                format!("the native runtime lacks {}", missing.join("; "))
+            }
+            ComponentErrorKind::BackendUnavailable { message } => message.clone(),
+            _ => return Err(native),
+        };
+        if let Some(failure) = self.remembered_ort_failure() {
+            return Err(neither(name, &why_not_native, &failure));
+        }
+        match self.open_ort(name, source, threads) {
+            Ok(session) => Ok(OpenedComponent {
+                backend: Backend::Ort,
+                session,
+                reason: format!("auto: {why_not_native}"),
+            }),
+            Err(error) => match error.kind() {
+                ComponentErrorKind::BackendUnavailable { message } => {
+                    Err(neither(name, &why_not_native, message))
+                }
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+fn neither(name: &str, native: &str, ort: &str) -> ComponentError {
+    ComponentError::new(
+        name,
+        ComponentErrorKind::BackendUnavailable {
+            message: format!("no backend can run it: {native}; ONNX Runtime: {ort}"),
+        },
+    )
+}
+
+#[cfg(feature = "native")]
+impl Runtime {
+    fn open_native(
+        &self,
+        name: &str,
+        source: &ModelSource,
+        threads: usize,
+    ) -> Result<Box<dyn ComponentSession>, ComponentError> {
+        let options = crate::native::NativeOptions { threads };
+        crate::native::NativeSession::load(name, source, &options)?;
+        Err(ComponentError::new(
+            name,
+            ComponentErrorKind::BackendUnavailable {
+                message: "the native session is not connected yet".into(),
+            },
+        ))
+    }
+}
+
+#[cfg(not(feature = "native"))]
+impl Runtime {
+    fn open_native(
+        &self,
+        name: &str,
+        _source: &ModelSource,
+        _threads: usize,
+    ) -> Result<Box<dyn ComponentSession>, ComponentError> {
+        Err(not_built_in(name, "the native runtime", "native"))
+    }
+}
+
+/// ONNX Runtime once it is loaded, or why it could not be.
+#[cfg(feature = "ort")]
+#[derive(Debug, Default)]
+pub(super) struct SharedOrt(parking_lot::Mutex<OrtState>);
+
+#[cfg(feature = "ort")]
+#[derive(Debug, Default)]
+enum OrtState {
+    #[default]
+    NotTried,
+    Loaded(crate::ort::OrtLibrary),
+    Failed(String),
+}
+
+#[cfg(feature = "ort")]
+impl Runtime {
+    /// Why the last attempt to load the library failed. `auto` does not search again for
+    /// each component; who asks for ONNX Runtime by name does.
+    fn remembered_ort_failure(&self) -> Option<String> {
+        match &*self.0.ort.0.lock() {
+            OrtState::Failed(message) => Some(message.clone()),
+            OrtState::NotTried | OrtState::Loaded(_) => None,
+        }
+    }
+
+    fn ort_library(&self, name: &str) -> Result<crate::ort::OrtLibrary, ComponentError> {
+        let mut state = self.0.ort.0.lock();
+        if let OrtState::Loaded(library) = &*state {
+            return Ok(library.clone());
+        }
+        let search = crate::ort::OrtSearch {
+            option: self.0.settings.ort_library_path.clone(),
+            environment: self.0.environment.ort_dylib_path.clone(),
+        };
+        match crate::ort::OrtLibrary::load(&search) {
+            Ok(library) => {
+                *state = OrtState::Loaded(library.clone());
+                Ok(library)
+            }
+            Err(error) => {
+                *state = OrtState::Failed(error.to_string());
+                Err(ComponentError {
+                    component: name.to_owned(),
+                    ..error
+                })
+            }
+        }
+    }
+
+    fn open_ort(
+        &self,
+        name: &str,
+        source: &ModelSource,
+        threads: usize,
+    ) -> Result<Box<dyn ComponentSession>, ComponentError> {
+        let library = self.ort_library(name)?;
+        let options = crate::ort::OrtOptions { threads };
+        crate::ort::OrtSession::load(&library, name, source, &options)?;
+        Err(ComponentError::new(
+            name,
+            ComponentErrorKind::BackendUnavailable {
+                message: "the ONNX Runtime session is not connected yet".into(),
+            },
+        ))
+    }
+}
+
+#[cfg(not(feature = "ort"))]
+impl Runtime {
+    fn remembered_ort_failure(&self) -> Option<String> {
+        None
+    }
+
+    fn open_ort(
+        &self,
+        name: &str,
+        _source: &ModelSource,
+        _threads: usize,
+    ) -> Result<Box<dyn ComponentSession>, ComponentError> {
+        Err(not_built_in(name, "ONNX Runtime", "ort"))
+    }
+}
+
+#[cfg(not(all(feature = "native", feature = "ort")))]
+fn not_built_in(name: &str, backend: &str, feature: &str) -> ComponentError {
+    ComponentError::new(
+        name,
+        ComponentErrorKind::BackendUnavailable {
+            message: format!(
+                "{backend} is not in this build; build oxpipe with the Cargo feature \"{feature}\""
+            ),
+        },
+    )
+}

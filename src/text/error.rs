@@ -1,0 +1,30 @@
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// A failure of the tokenizer or of a chat template.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TextError {
+    #[error("cannot read {}: {source}", .path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    /// Not a tokenizer.json, or one that the `tokenizers` crate cannot build.
+    #[error("{file}: not a usable tokenizer: {message}")]
+    BadTokenizer { file: String, message: String },
+    #[error("encoding failed: {message}")]
+    Encode { message: String },
+    #[error("decoding failed: {message}")]
+    Decode { message: String },
+    /// An id outside of the vocabulary.
+    #[error("token id {id} is not in the vocabulary of {size} tokens")]
+    UnknownToken { id: i32, size: usize },
+    /// The template does not parse.
+    #[error("{file}: chat template: {message}")]
+    BadTemplate { file: String, message: String },
+    /// The template called `raise_exception`, or failed while it was filled in.
+    #[error("chat template: {message}")]
+    Render { message: String },
+    /// Messages, tools or extra arguments that are not the JSON that was asked for.
+    #[error("{what}: {message}")]
+    BadArgument { what: &'static str, message: String },
+}

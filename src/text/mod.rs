@@ -1,0 +1,13 @@
+//! Text in and out: the tokenizer, chat templates, and decoding token by token.
+//!
+//! Knows nothing of models. Everything re-exported below may be used from outside.
+
+mod chat;
+mod decode;
+mod error;
+mod tokenizer;
+
+pub use chat::{ChatRequest, ChatTemplate};
+pub use decode::DecodeStream;
+pub use error::TextError;
+pub use tokenizer::{SpecialTokens, Tokenizer};
