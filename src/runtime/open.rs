@@ -178,12 +178,10 @@ impl Runtime {
                 *state = OrtState::Loaded(library.clone());
                 Ok(library)
             }
-            Err(error) => {
-                *state = OrtState::Failed(error.to_string());
-                Err(ComponentError {
-                    component: name.to_owned(),
-                    ..error
-                })
+            Err(mut error) => {
+                *state = OrtState::Failed(error.kind().to_string());
+                error.component = name.to_owned();
+                Err(error)
             }
         }
     }
