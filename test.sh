@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Runs every test of oxpipe. Installs what is missing on a Debian-like machine that has a
+# Rust toolchain, and fetches what the tests read (into third_party/ and models/).
+#
+#   ./test.sh
+set -euo pipefail
+cd "$(dirname "$0")"
+
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
+started=$SECONDS
+
+step() {
+    printf '\n== %s (%d:%02d)\n' "$1" $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60))
+    shift
+    "$@"
+}
+
+step "tools" scripts/install-tools.sh rust rustfmt clippy cc c++ cmake ninja pkg-config python valgrind
+step "ONNX Runtime" scripts/fetch-onnxruntime.sh
+step "ONNX node tests" scripts/fetch-onnx-tests.sh
+step "real model" scripts/fetch-model.sh
+
+step "format" cargo fmt --check
+# What the tests build on later: one lock file, everything downloaded once.
+step "download crates" cargo fetch --locked
+
+native=(--no-default-features --features native)
+ort=(--no-default-features --features ort)
+
+step "lints" cargo clippy --locked --all-targets -- -D warnings
+step "lints, native only" cargo clippy --locked --all-targets "${native[@]}" -- -D warnings
+step "lints, ONNX Runtime only" cargo clippy --locked --all-targets "${ort[@]}" -- -D warnings
+step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --quiet
+
+# Symbols, CMake packages and examples are tested on the library as it ships.
+step "release build" cargo build --locked --release
+step "tests" cargo test --locked
+step "tests, native only" cargo test --locked "${native[@]}"
+step "tests, ONNX Runtime only" cargo test --locked "${ort[@]}"
+
+printf '\nEvery test passed in %d:%02d.\n' $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60))

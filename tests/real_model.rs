@@ -1,0 +1,177 @@
+//! A real language model (SmolLM2-135M-Instruct, cut into an embedding and a decoder) gives
+//! the tokens that ONNX Runtime's own Python package gives, whichever backend runs which
+//! component, and its decode step moves no bytes at the seam.
+//!
+//! The expected ids were made with onnxruntime 1.31.1 from Python on the same files. The
+//! tightest margin between the first two candidates is 0.08 logit.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use oxpipe::component::RunControl;
+use oxpipe::generation::FinishReason;
+use oxpipe::package::PackageSource;
+use oxpipe::pipeline::{Pipeline, PipelineOptions, Run, RunSettings};
+use oxpipe::runtime::{BackendChoice, Runtime, RuntimeSettings};
+use oxpipe::text::ChatRequest;
+
+const MESSAGES: &str = r#"[{"role": "user", "content": "What is the capital of France?"}]"#;
+const PROMPT: [i32; 37] = [
+    1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182,
+    2, 198, 1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198,
+];
+const ANSWER: [i32; 8] = [504, 3575, 282, 4649, 314, 7042, 30, 2];
+const ANSWER_TEXT: &str = "The capital of France is Paris.";
+
+/// The second turn, after the answer's end token: it only makes sense to a model that still
+/// has the first turn in its KV.
+const NEXT_TURN: &str = "\n<|im_start|>user\nAnd of Italy?<|im_end|>\n<|im_start|>assistant\n";
+const NEXT_ANSWER: [i32; 8] = [504, 3575, 282, 7158, 314, 7268, 30, 2];
+const NEXT_ANSWER_TEXT: &str = "The capital of Italy is Rome.";
+
+const NATIVE: BackendChoice = BackendChoice::Native;
+const ORT: BackendChoice = BackendChoice::Ort;
+
+/// (embedding, decoder), as far as they are built in.
+fn assignments() -> Vec<(BackendChoice, BackendChoice)> {
+    [(NATIVE, NATIVE), (ORT, ORT), (NATIVE, ORT), (ORT, NATIVE)]
+        .into_iter()
+        .filter(|&(embedding, decoder)| {
+            let built_in = |choice| match choice {
+                NATIVE => cfg!(feature = "native"),
+                _ => cfg!(feature = "ort"),
+            };
+            built_in(embedding) && built_in(decoder)
+        })
+        .collect()
+}
+
+fn fetched(path: &str, script: &str) -> PathBuf {
+    let full = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    assert!(
+        full.exists(),
+        "{} is missing; run {script} to make it",
+        full.display()
+    );
+    full
+}
+
+fn open((embedding, decoder): (BackendChoice, BackendChoice)) -> Pipeline {
+    let model = fetched(
+        "models/smollm2-135m-instruct/inference_metadata.yaml",
+        "scripts/fetch-model.sh",
+    );
+    let mut settings = RuntimeSettings::default();
+    if cfg!(feature = "ort") {
+        settings.ort_library_path = Some(fetched(
+            "third_party/onnxruntime/libonnxruntime.so",
+            "scripts/fetch-onnxruntime.sh",
+        ));
+    }
+    let options = PipelineOptions {
+        component_backends: vec![("embedding".into(), embedding), ("decoder".into(), decoder)],
+        ..Default::default()
+    };
+    let folder = model.parent().unwrap().to_owned();
+    let pipeline = Pipeline::open(
+        &Runtime::new(settings),
+        &PackageSource::Directory(folder),
+        &options,
+        None,
+        &RunControl::default(),
+    )
+    .unwrap_or_else(|error| panic!("embedding on {embedding}, decoder on {decoder}: {error}"));
+    for (name, asked) in [("embedding", embedding), ("decoder", decoder)] {
+        let runs_on = pipeline.component(name).unwrap().backend;
+        assert_eq!(runs_on.to_string(), asked.name(), "{name}");
+    }
+    pipeline
+}
+
+/// Generates to the end: what the events said, and how it ended.
+fn answer(run: &mut Run) -> (Vec<i32>, String, Option<FinishReason>) {
+    let (mut tokens, mut text) = (Vec::new(), String::new());
+    let finish = run
+        .generate(&RunControl::default(), &mut |event| {
+            tokens.extend(event.token);
+            text.push_str(&event.text);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    (tokens, text, finish)
+}
+
+#[test]
+fn chat_template_and_tokenizer_give_the_published_prompt() {
+    let pipeline = open(assignments()[0]);
+    let prompt = pipeline
+        .chat_template()
+        .expect("the package has a chat template")
+        .render(&ChatRequest {
+            messages: MESSAGES,
+            add_generation_prompt: true,
+            ..Default::default()
+        })
+        .unwrap();
+    let tokenizer = pipeline.tokenizer().expect("the package has a tokenizer");
+    assert_eq!(tokenizer.encode(&prompt, false).unwrap(), PROMPT);
+    assert_eq!(tokenizer.decode(&ANSWER, true).unwrap(), ANSWER_TEXT);
+
+    // Digits stand alone, and every byte comes back.
+    let hard = "12,345.67 x's été 日本\n\n  \tend";
+    let ids = tokenizer.encode(hard, false).unwrap();
+    assert_eq!(ids[..9], [33, 34, 28, 35, 36, 37, 30, 38, 39]);
+    assert_eq!(tokenizer.decode(&ids, true).unwrap(), hard);
+}
+
+#[test]
+fn two_turns_are_the_same_on_every_assignment_of_backends() {
+    for assignment in assignments() {
+        let started = Instant::now();
+        let pipeline = open(assignment);
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        run.append_tokens(&PROMPT).unwrap();
+        let (tokens, text, finish) = answer(&mut run);
+        assert_eq!(tokens, ANSWER, "{assignment:?}");
+        assert_eq!(text, ANSWER_TEXT, "{assignment:?}");
+        assert_eq!(
+            finish,
+            Some(FinishReason::EndOfText { index: 0 }),
+            "{assignment:?}"
+        );
+
+        run.append_text(NEXT_TURN, false).unwrap();
+        let (tokens, text, _) = answer(&mut run);
+        assert_eq!(tokens, NEXT_ANSWER, "{assignment:?}");
+        assert_eq!(text, NEXT_ANSWER_TEXT, "{assignment:?}");
+        println!("{assignment:?}: {:.1} s", started.elapsed().as_secs_f32());
+    }
+}
+
+#[cfg(debug_assertions)] // release builds do not count
+#[test]
+fn a_decode_step_copies_nothing_at_the_seam() {
+    use oxpipe::component::copied_bytes;
+
+    for assignment in assignments() {
+        let pipeline = open(assignment);
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        run.append_tokens(&PROMPT).unwrap();
+        // The prompt's own step, and one that may still grow buffers.
+        for _ in 0..2 {
+            run.step(&RunControl::default()).unwrap();
+        }
+        for _ in 0..4 {
+            let before = copied_bytes().expect("debug builds count");
+            let event = run.step(&RunControl::default()).unwrap();
+            assert!(event.finish.is_none());
+            assert_eq!(
+                copied_bytes().expect("debug builds count") - before,
+                0,
+                "{assignment:?}"
+            );
+        }
+        assert_eq!(run.tokens()[PROMPT.len()..], ANSWER[..6], "{assignment:?}");
+    }
+}
