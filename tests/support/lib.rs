@@ -1,0 +1,3 @@
+//! What several integration tests share.
+
+pub mod onnx_writer;
