@@ -1,5 +1,14 @@
 //! The embedded runtime: a graph executor for one ONNX model on CPU.
 
+pub mod element;
+pub mod infer;
+mod kernels;
+pub mod node;
+pub mod operator;
+pub mod output;
+pub mod registry;
+pub mod tensor;
+
 use crate::component::{ComponentError, ComponentErrorKind, ModelSource};
 
 /// Settings of a native session.

@@ -1,0 +1,190 @@
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use super::element::{Element, ElementType};
+use super::infer::InferContext;
+use super::output::{Memory, OutSlice, OutputTarget, Pool, check_strings};
+use super::tensor::{Dims, TensorRef, byte_count};
+use crate::component::AlignedBytes;
+
+/// An operator of a node: attributes read, ready to run any number of times.
+///
+/// It keeps no state between runs that could change a result, and its results depend on
+/// nothing but inputs and attributes.
+pub trait Operator: Debug + Send + Sync {
+    /// Types and dims of the outputs, from those of the inputs and, where they are known,
+    /// from values. Called at load, when dims may be symbols or unknown, and again for
+    /// concrete input shapes. What is not known stays unset. An error here is one that
+    /// every run would meet; a type that the spec allows and this code does not is
+    /// [`OpError::Unsupported`].
+    ///
+    /// Operators whose result is a value of the *dims* (Shape, Size) also set it with
+    /// [`InferContext::set_value`]. All others need not: when every input of a node is a
+    /// known value, the framework runs the node.
+    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError>;
+
+    /// Computes the outputs that are [used](RunContext::output_used).
+    ///
+    /// Result memory comes from the context: the caller's own buffer when the value is an
+    /// output of the graph and fits, else a recycled one. Every used output must be asked
+    /// for and written in full.
+    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError>;
+
+    /// Whether equal inputs give equal outputs. Random generators say no, and are then not
+    /// folded into constants.
+    fn is_deterministic(&self) -> bool {
+        true
+    }
+}
+
+/// Why an operator cannot be built, inferred or run. The executor adds node and operator.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum OpError {
+    #[error("input {index} is missing")]
+    MissingInput { index: usize },
+    #[error("{what} is {found}, expected {expected}")]
+    WrongType {
+        /// `input 1`, `value`, ...
+        what: String,
+        found: ElementType,
+        expected: String,
+    },
+    #[error("{what} has dims {found:?}, expected {expected}")]
+    WrongDims {
+        what: String,
+        found: Dims,
+        expected: String,
+    },
+    #[error("attribute \"{name}\": {message}")]
+    Attribute { name: String, message: String },
+    /// Valid ONNX that this runtime does not do.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    #[error("{ty}{dims:?} needs {expected} bytes (or strings), found {found}")]
+    Length {
+        ty: ElementType,
+        dims: Dims,
+        found: usize,
+        expected: usize,
+    },
+    #[error("dims {dims:?} are more than can be addressed")]
+    TooLarge { dims: Dims },
+    #[error("cannot allocate {bytes} bytes")]
+    OutOfMemory { bytes: usize },
+    /// The operator broke its contract.
+    #[error("output {index} was not written in full")]
+    NotWritten { index: usize },
+    /// Anything else that is wrong with the inputs: what was found, what was expected.
+    #[error("{0}")]
+    Message(String),
+}
+
+/// What a kernel sees of a run: its inputs, and the memory for its outputs.
+pub struct RunContext<'a> {
+    pub(super) inputs: &'a [Option<TensorRef<'a>>],
+    /// `None` for an output that nobody uses, or that has been asked for.
+    pub(super) outputs: SmallVec<[Option<OutputTarget<'a>>; 4]>,
+    pub(super) pool: &'a mut Pool,
+    pub(super) scratch: Option<&'a mut Arc<AlignedBytes>>,
+}
+
+impl<'a> RunContext<'a> {
+    /// Inputs that the node lists, the left-out ones in between included.
+    pub fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// An input, or `None` when it is left out.
+    pub fn input(&self, index: usize) -> Option<TensorRef<'a>> {
+        self.inputs.get(index).copied().flatten()
+    }
+
+    /// An input that must be there.
+    pub fn required(&self, index: usize) -> Result<TensorRef<'a>, OpError> {
+        self.input(index).ok_or(OpError::MissingInput { index })
+    }
+
+    /// Whether an output is used and has not been asked for yet.
+    pub fn output_used(&self, index: usize) -> bool {
+        self.outputs.get(index).is_some_and(Option::is_some)
+    }
+
+    fn take(&mut self, index: usize) -> Result<OutputTarget<'a>, OpError> {
+        self.outputs
+            .get_mut(index)
+            .and_then(Option::take)
+            .ok_or_else(|| OpError::Message(format!("output {index} is not used, or was asked for twice")))
+    }
+
+    /// Room for an output of elements of `T`. Ask once for an output that is used.
+    pub fn output<T: Element>(&mut self, index: usize, dims: &[usize]) -> Result<OutSlice<'a, T>, OpError> {
+        self.take(index)?.open(T::TYPE, dims, self.pool)
+    }
+
+    /// Room for an output of any type but strings, as bytes: for kernels that only move
+    /// elements.
+    pub fn output_bytes(
+        &mut self,
+        index: usize,
+        ty: ElementType,
+        dims: &[usize],
+    ) -> Result<OutSlice<'a, u8>, OpError> {
+        self.take(index)?.open(ty, dims, self.pool)
+    }
+
+    /// An output of strings.
+    pub fn output_strings(
+        &mut self,
+        index: usize,
+        dims: &[usize],
+        strings: Vec<String>,
+    ) -> Result<(), OpError> {
+        check_strings(dims, &strings)?;
+        let target = self.take(index)?;
+        target
+            .state
+            .set(ElementType::String, dims, Memory::Strings(strings));
+        Ok(())
+    }
+
+    /// Makes an output the elements of an input under other dims of the same product:
+    /// Reshape, Squeeze, Identity. Nothing is copied unless the graph needs the value
+    /// elsewhere.
+    pub fn output_same_as_input(
+        &mut self,
+        index: usize,
+        input: usize,
+        dims: &[usize],
+    ) -> Result<(), OpError> {
+        let source = self.required(input)?.reshaped(dims)?;
+        let target = self.take(index)?;
+        target
+            .state
+            .set(source.element_type(), dims, Memory::SameAsInput(input));
+        Ok(())
+    }
+
+    /// Memory for intermediate results, of unspecified content, gone when the run ends.
+    /// There is one per run: ask once, for the sum of what is needed.
+    pub fn scratch<T: Element>(&mut self, len: usize) -> Result<&'a mut [T], OpError> {
+        let bytes = byte_count(T::TYPE, &[len])?;
+        let buffer = self
+            .scratch
+            .take()
+            .ok_or_else(|| OpError::Message("scratch memory was asked for twice".into()))?;
+        if buffer.capacity() < bytes {
+            let fresh = self.pool.take(bytes)?;
+            self.pool.give(std::mem::replace(buffer, fresh));
+        }
+        let memory = Arc::get_mut(buffer)
+            .and_then(|buffer| buffer.as_uninit().get_mut(..bytes))
+            .ok_or(OpError::OutOfMemory { bytes })?;
+        // SAFETY: `bytes` bytes of an `AlignedBytes`, which is aligned for every element
+        // and always initialised; every bit pattern is a `T`; borrowed exclusively for 'a.
+        Ok(unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), len) })
+    }
+}

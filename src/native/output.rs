@@ -1,0 +1,263 @@
+//! Memory for results: recycled buffers, or room of the caller, behind [`OutSlice`].
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use super::element::{Element, ElementType};
+use super::operator::OpError;
+use super::tensor::{Dims, byte_count, element_count};
+use crate::component::AlignedBytes;
+
+/// Buffers that no value uses, kept for the next one of about their size.
+#[derive(Default)]
+pub(super) struct Pool {
+    /// Each is the only holder of its buffer.
+    free: Vec<Arc<AlignedBytes>>,
+}
+
+impl Pool {
+    /// A buffer of `bytes` bytes of unspecified content, which nobody else holds.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<Arc<AlignedBytes>, OpError> {
+        // The smallest that is large enough, so that a small value does not keep a large
+        // buffer from a large one. The list is as short as the values alive at one time.
+        let best = self
+            .free
+            .iter()
+            .enumerate()
+            .filter(|(_, buffer)| buffer.capacity() >= bytes)
+            .min_by_key(|(_, buffer)| buffer.capacity())
+            .map(|(index, _)| index);
+        if let Some(index) = best {
+            let mut buffer = self.free.swap_remove(index);
+            if Arc::get_mut(&mut buffer).is_some_and(|buffer| buffer.set_len(bytes)) {
+                return Ok(buffer);
+            }
+        }
+        let fresh = AlignedBytes::try_zeroed(bytes).map_err(|_| OpError::OutOfMemory { bytes })?;
+        Ok(Arc::new(fresh))
+    }
+
+    /// Takes a buffer back if nobody else holds it.
+    pub(super) fn give(&mut self, mut buffer: Arc<AlignedBytes>) {
+        if Arc::get_mut(&mut buffer).is_some_and(|buffer| buffer.capacity() > 0) {
+            self.free.push(buffer);
+        }
+    }
+}
+
+/// Where the result of a node's output is.
+#[derive(Default)]
+pub(super) enum Memory {
+    /// The kernel has not asked for it.
+    #[default]
+    Pending,
+    /// The first bytes of the caller's room.
+    Room,
+    Heap(Arc<AlignedBytes>),
+    Strings(Vec<String>),
+    /// The elements of the node's input of this index.
+    SameAsInput(usize),
+}
+
+/// What a kernel did about one output; read by the executor after the run.
+#[derive(Default)]
+pub(super) struct OutputState {
+    pub(super) ty: Option<ElementType>,
+    pub(super) dims: Dims,
+    pub(super) memory: Memory,
+    /// Elements the kernel must write, and those that it is known to have written.
+    expected: usize,
+    written: usize,
+}
+
+impl OutputState {
+    pub(super) fn is_written(&self) -> bool {
+        !matches!(self.memory, Memory::Pending) && self.written == self.expected
+    }
+
+    pub(super) fn set(&mut self, ty: ElementType, dims: &[usize], memory: Memory) {
+        self.ty = Some(ty);
+        self.dims.clear();
+        self.dims.extend_from_slice(dims);
+        self.memory = memory;
+        self.expected = 0;
+        self.written = 0;
+    }
+}
+
+/// An output that a kernel has not asked for yet.
+pub(super) struct OutputTarget<'a> {
+    pub(super) state: &'a mut OutputState,
+    pub(super) room: Option<&'a mut [MaybeUninit<u8>]>,
+}
+
+impl<'a> OutputTarget<'a> {
+    /// Memory for `dims` elements of `ty`, handed out as elements of `T`, which has its size.
+    pub(super) fn open<T: Element>(
+        self,
+        ty: ElementType,
+        dims: &[usize],
+        pool: &mut Pool,
+    ) -> Result<OutSlice<'a, T>, OpError> {
+        let bytes = byte_count(ty, dims)?;
+        let count = bytes / size_of::<T>();
+        let OutputTarget { state, room } = self;
+        let fitting = room.and_then(|room| {
+            let aligned = room.as_ptr().addr().is_multiple_of(ty.size().unwrap_or(1));
+            if aligned { room.get_mut(..bytes) } else { None }
+        });
+        let (memory, initialised) = match fitting {
+            Some(room) => {
+                state.set(ty, dims, Memory::Room);
+                (room, false)
+            }
+            None => {
+                state.set(ty, dims, Memory::Heap(pool.take(bytes)?));
+                let heap = match &mut state.memory {
+                    Memory::Heap(buffer) => Arc::get_mut(buffer),
+                    _ => None,
+                };
+                let heap = heap.and_then(|buffer| buffer.as_uninit().get_mut(..bytes));
+                (heap.ok_or(OpError::OutOfMemory { bytes })?, true)
+            }
+        };
+        state.expected = count;
+        // SAFETY: `memory` is `bytes` bytes, borrowed exclusively for 'a; `count` elements
+        // of `T` are no more. It is aligned for `T`: heap buffers to `AlignedBytes::ALIGN`,
+        // room to the size of an element of `ty`, which is that of `T` or a multiple of it
+        // (callers pass `T::TYPE`, or `u8`), and `Element` bounds the alignment of `T` by
+        // its size. `MaybeUninit<T>` makes no claim about content.
+        let elements = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), count) };
+        Ok(OutSlice {
+            elements,
+            written: &mut state.written,
+            initialised,
+        })
+    }
+}
+
+/// Room for the elements of an output, which may be uninitialised memory of the caller.
+///
+/// The methods keep count of what has been written; a run that leaves an output short is an
+/// error. `T` is the element type, or `u8` for an output asked for as bytes.
+#[derive(Debug)]
+pub struct OutSlice<'a, T> {
+    /// If `initialised`, all of them hold a `T`.
+    elements: &'a mut [MaybeUninit<T>],
+    /// The first `written` elements hold a `T` that the kernel stored.
+    written: &'a mut usize,
+    initialised: bool,
+}
+
+impl<'a, T: Element> OutSlice<'a, T> {
+    pub fn len(&self) -> usize {
+        self.elements.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.elements.is_empty()
+    }
+
+    /// The elements, of unspecified content, for a kernel that overwrites them all.
+    /// (Room of the caller is filled with zeros first; a recycled buffer costs nothing.)
+    pub fn into_mut(self) -> &'a mut [T] {
+        match self.initialised {
+            true => self.into_initialised(),
+            false => self.zeroed(),
+        }
+    }
+
+    /// The elements, all bytes zero.
+    pub fn zeroed(self) -> &'a mut [T] {
+        // SAFETY: the pointer is valid for writes of that many elements.
+        unsafe { std::ptr::write_bytes(self.elements.as_mut_ptr(), 0, self.elements.len()) };
+        // All-zero bytes are an `Element`: every bit pattern is.
+        self.into_initialised()
+    }
+
+    /// Only when every element holds a `T`.
+    fn into_initialised(self) -> &'a mut [T] {
+        *self.written = self.elements.len();
+        // SAFETY: every element holds a `T` (a recycled buffer always does, and `zeroed` has
+        // just written them), and `MaybeUninit<T>` has the layout of `T`.
+        unsafe { &mut *(std::ptr::from_mut(self.elements) as *mut [T]) }
+    }
+
+    /// Writes all elements; `source` has as many.
+    pub fn copy_from(mut self, source: &[T]) -> Result<(), OpError> {
+        self.extend_from_slice(source)
+    }
+
+    /// Writes element after element: what `value` gives for index 0, 1, ...
+    pub fn fill_with(self, mut value: impl FnMut(usize) -> T) {
+        for (index, element) in self.elements.iter_mut().enumerate() {
+            element.write(value(index));
+        }
+        *self.written = self.elements.len();
+    }
+
+    /// Writes the next elements from an iterator, which has no more than there is room for.
+    pub fn extend(&mut self, values: impl IntoIterator<Item = T>) -> Result<(), OpError> {
+        let mut rest = self.elements[*self.written..].iter_mut();
+        for value in values {
+            let Some(element) = rest.next() else {
+                return Err(too_many(self.len()));
+            };
+            element.write(value);
+            *self.written += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes the next elements: for kernels that gather pieces in order.
+    pub fn extend_from_slice(&mut self, source: &[T]) -> Result<(), OpError> {
+        let total = self.len();
+        let from = *self.written;
+        let target = from
+            .checked_add(source.len())
+            .and_then(|end| self.elements.get_mut(from..end))
+            .ok_or_else(|| too_many(total))?;
+        // SAFETY: `MaybeUninit<T>` has the layout of `T` and makes no claim about content.
+        let source = unsafe { &*(std::ptr::from_ref(source) as *const [MaybeUninit<T>]) };
+        target.copy_from_slice(source);
+        *self.written += source.len();
+        Ok(())
+    }
+
+    /// The elements as they are, for a kernel that writes them in its own order without
+    /// paying for zeros first. Follow with [`assume_written`](Self::assume_written).
+    ///
+    /// # Safety
+    /// Only initialised elements are stored: a recycled buffer stays initialised.
+    pub unsafe fn as_uninit(&mut self) -> &mut [MaybeUninit<T>] {
+        self.elements
+    }
+
+    /// Declares the output complete.
+    ///
+    /// # Safety
+    /// Every element has been written, through [`as_uninit`](Self::as_uninit) or otherwise.
+    pub unsafe fn assume_written(self) {
+        *self.written = self.elements.len();
+    }
+}
+
+fn too_many(total: usize) -> OpError {
+    OpError::Message(format!(
+        "more than the {total} elements of the output were written"
+    ))
+}
+
+/// Checks that strings are as many as dims say.
+pub(super) fn check_strings(dims: &[usize], strings: &[String]) -> Result<(), OpError> {
+    let expected = element_count(dims)?;
+    if expected == strings.len() {
+        return Ok(());
+    }
+    Err(OpError::Length {
+        ty: ElementType::String,
+        dims: dims.into(),
+        found: strings.len(),
+        expected,
+    })
+}

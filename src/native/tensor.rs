@@ -1,0 +1,305 @@
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::element::{Element, ElementType};
+use super::operator::OpError;
+use crate::component::AlignedBytes;
+
+/// Concrete dims. Ranks up to 6 need no heap.
+pub type Dims = SmallVec<[usize; 6]>;
+
+/// The number of elements of these dims, or an error when they cannot be counted.
+///
+/// The product of the dims that are not zero is checked too, so that a zero dim does not
+/// excuse an absurd one.
+pub fn element_count(dims: &[usize]) -> Result<usize, OpError> {
+    let mut count: usize = 1;
+    for &dim in dims.iter().filter(|&&dim| dim != 0) {
+        count = count
+            .checked_mul(dim)
+            .filter(|&count| count <= isize::MAX as usize)
+            .ok_or_else(|| OpError::TooLarge { dims: dims.into() })?;
+    }
+    Ok(if dims.contains(&0) { 0 } else { count })
+}
+
+/// Bytes that a tensor of these dims takes inside the runtime; at most `isize::MAX`.
+pub(super) fn byte_count(ty: ElementType, dims: &[usize]) -> Result<usize, OpError> {
+    let size = ty.size().unwrap_or(1);
+    let count = element_count(dims)?;
+    count
+        .checked_mul(size)
+        .filter(|&bytes| bytes <= isize::MAX as usize)
+        .ok_or_else(|| OpError::TooLarge { dims: dims.into() })
+}
+
+/// An owned tensor of any element type. Clones share the elements.
+#[derive(Clone)]
+pub struct Tensor {
+    ty: ElementType,
+    dims: Dims,
+    data: Data,
+}
+
+/// Invariant: as many bytes or strings as type and dims say, bytes aligned to the element
+/// size.
+#[derive(Clone)]
+enum Data {
+    Heap(Arc<AlignedBytes>),
+    /// A piece of a model file or of a caller's model bytes.
+    Model(Bytes),
+    Strings(Arc<Vec<String>>),
+}
+
+impl Tensor {
+    /// A tensor of a copy of these elements; fails when there are not as many as `dims` say.
+    pub fn from_slice<T: Element>(dims: &[usize], elements: &[T]) -> Result<Self, OpError> {
+        Self::from_raw(T::TYPE, dims, as_bytes(elements))
+    }
+
+    /// A tensor of a copy of these bytes, as they lie inside the runtime (4-bit and 2-bit
+    /// elements one a byte).
+    pub fn from_raw(ty: ElementType, dims: &[usize], bytes: &[u8]) -> Result<Self, OpError> {
+        let heap =
+            AlignedBytes::try_from_slice(bytes).map_err(|_| OpError::OutOfMemory { bytes: bytes.len() })?;
+        Self::from_heap(ty, dims, Arc::new(heap))
+    }
+
+    /// A tensor of these bytes, which are not copied.
+    pub(super) fn from_heap(
+        ty: ElementType,
+        dims: &[usize],
+        bytes: Arc<AlignedBytes>,
+    ) -> Result<Self, OpError> {
+        check_length(ty, dims, bytes.len())?;
+        Ok(Tensor {
+            ty,
+            dims: dims.into(),
+            data: Data::Heap(bytes),
+        })
+    }
+
+    /// A tensor over a piece of a model, in place when it is aligned, else a copy.
+    pub(super) fn from_model(ty: ElementType, dims: &[usize], bytes: Bytes) -> Result<Self, OpError> {
+        let size = ty.size().unwrap_or(1);
+        if !bytes.as_ptr().addr().is_multiple_of(size) {
+            return Self::from_raw(ty, dims, &bytes);
+        }
+        check_length(ty, dims, bytes.len())?;
+        Ok(Tensor {
+            ty,
+            dims: dims.into(),
+            data: Data::Model(bytes),
+        })
+    }
+
+    /// A tensor of strings; fails when there are not as many as `dims` say.
+    pub fn from_strings(dims: &[usize], strings: Vec<String>) -> Result<Self, OpError> {
+        check_length(ElementType::String, dims, strings.len())?;
+        Ok(Tensor {
+            ty: ElementType::String,
+            dims: dims.into(),
+            data: Data::Strings(Arc::new(strings)),
+        })
+    }
+
+    pub fn element_type(&self) -> ElementType {
+        self.ty
+    }
+
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    pub fn view(&self) -> TensorRef<'_> {
+        TensorRef {
+            ty: self.ty,
+            dims: &self.dims,
+            data: match &self.data {
+                Data::Heap(bytes) => RefData::Bytes(bytes),
+                Data::Model(bytes) => RefData::Bytes(bytes),
+                Data::Strings(strings) => RefData::Strings(strings),
+            },
+        }
+    }
+}
+
+impl Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view().fmt(f)
+    }
+}
+
+fn check_length(ty: ElementType, dims: &[usize], found: usize) -> Result<(), OpError> {
+    let expected = byte_count(ty, dims)?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(OpError::Length {
+        ty,
+        dims: dims.into(),
+        found,
+        expected,
+    })
+}
+
+/// A borrowed tensor of any element type: what a kernel reads.
+///
+/// Invariant: as many bytes or strings as type and dims say; bytes are aligned to the
+/// element size.
+#[derive(Clone, Copy)]
+pub struct TensorRef<'a> {
+    ty: ElementType,
+    dims: &'a [usize],
+    data: RefData<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum RefData<'a> {
+    Bytes(&'a [u8]),
+    Strings(&'a [String]),
+}
+
+impl<'a> TensorRef<'a> {
+    /// A tensor over borrowed bytes: right in number and aligned, or an error.
+    pub fn new(ty: ElementType, dims: &'a [usize], bytes: &'a [u8]) -> Result<Self, OpError> {
+        check_length(ty, dims, bytes.len())?;
+        match ty.size() {
+            Some(size) if bytes.as_ptr().addr().is_multiple_of(size) => Ok(TensorRef {
+                ty,
+                dims,
+                data: RefData::Bytes(bytes),
+            }),
+            _ => Err(OpError::Message(format!(
+                "bytes are not aligned for elements of {ty}"
+            ))),
+        }
+    }
+
+    /// A tensor over borrowed strings.
+    pub fn from_strings(dims: &'a [usize], strings: &'a [String]) -> Result<Self, OpError> {
+        check_length(ElementType::String, dims, strings.len())?;
+        Ok(TensorRef {
+            ty: ElementType::String,
+            dims,
+            data: RefData::Strings(strings),
+        })
+    }
+
+    pub fn element_type(&self) -> ElementType {
+        self.ty
+    }
+
+    pub fn dims(&self) -> &'a [usize] {
+        self.dims
+    }
+
+    pub fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        match self.data {
+            RefData::Bytes(bytes) => bytes.len() / self.ty.size().unwrap_or(1),
+            RefData::Strings(strings) => strings.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements, when they are of type `T`.
+    pub fn slice<T: Element>(&self) -> Result<&'a [T], OpError> {
+        match self.data {
+            // SAFETY: the type is `T::TYPE`, so by the invariant the bytes are aligned for
+            // `size_of::<T>()`, which `Element` bounds the alignment of `T` by, and are a
+            // whole number of elements; every bit pattern is a `T`. The lifetime is that of
+            // the borrowed bytes.
+            RefData::Bytes(bytes) if self.ty == T::TYPE => unsafe {
+                Ok(std::slice::from_raw_parts(
+                    bytes.as_ptr().cast(),
+                    bytes.len() / size_of::<T>(),
+                ))
+            },
+            _ => Err(OpError::WrongType {
+                what: "value".into(),
+                found: self.ty,
+                expected: T::TYPE.name().into(),
+            }),
+        }
+    }
+
+    /// The elements as they lie in memory; fails for strings.
+    pub fn bytes(&self) -> Result<&'a [u8], OpError> {
+        match self.data {
+            RefData::Bytes(bytes) => Ok(bytes),
+            RefData::Strings(_) => Err(OpError::WrongType {
+                what: "value".into(),
+                found: self.ty,
+                expected: "anything but strings".into(),
+            }),
+        }
+    }
+
+    /// The elements of a tensor of strings.
+    pub fn strings(&self) -> Result<&'a [String], OpError> {
+        match self.data {
+            RefData::Strings(strings) => Ok(strings),
+            RefData::Bytes(_) => Err(OpError::WrongType {
+                what: "value".into(),
+                found: self.ty,
+                expected: "string".into(),
+            }),
+        }
+    }
+
+    /// The elements of an `int64` or `int32` tensor (shapes, axes, sizes), as `i64`.
+    pub fn to_ints(&self) -> Result<SmallVec<[i64; 6]>, OpError> {
+        match self.ty {
+            ElementType::Int64 => Ok(self.slice::<i64>()?.into()),
+            ElementType::Int32 => Ok(self.slice::<i32>()?.iter().map(|&value| value.into()).collect()),
+            found => Err(OpError::WrongType {
+                what: "value".into(),
+                found,
+                expected: "int64 or int32".into(),
+            }),
+        }
+    }
+
+    /// The same elements under other dims of the same product.
+    pub fn reshaped(self, dims: &'a [usize]) -> Result<Self, OpError> {
+        if element_count(dims)? == self.len() {
+            return Ok(TensorRef { dims, ..self });
+        }
+        Err(OpError::Message(format!(
+            "cannot see {:?} as {dims:?}: not the same number of elements",
+            self.dims
+        )))
+    }
+
+    /// A copy that owns its elements.
+    pub fn to_tensor(&self) -> Result<Tensor, OpError> {
+        match self.data {
+            RefData::Bytes(bytes) => Tensor::from_raw(self.ty, self.dims, bytes),
+            RefData::Strings(strings) => Tensor::from_strings(self.dims, strings.to_vec()),
+        }
+    }
+}
+
+impl Debug for TensorRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.ty, self.dims)
+    }
+}
+
+/// The memory of these elements.
+pub fn as_bytes<T: Element>(elements: &[T]) -> &[u8] {
+    // SAFETY: an `Element` has no padding, so all its bytes are initialised; the slice
+    // covers exactly the memory of `elements` and borrows it.
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
