@@ -4,6 +4,9 @@
 //! From Rust, start with [`runtime::Runtime`], open a [`pipeline::Pipeline`] and drive a
 //! [`pipeline::Run`].
 
+// C's names are the interface's.
+#[allow(non_camel_case_types)]
+mod capi;
 pub mod component;
 pub mod generation;
 #[cfg(feature = "native")]

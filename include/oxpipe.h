@@ -1,0 +1,1717 @@
+/* Generated from src/capi/ by cbindgen; do not edit. `OXP_UPDATE_HEADER=1 cargo test --test
+ * capi` writes it anew, `cargo test --test capi` checks it. */
+
+/*
+ * oxpipe: generative ONNX models of several components, each on the library's own runtime
+ * ("native") or on ONNX Runtime ("ort"). This header is the manual; the rules below hold
+ * for every function.
+ *
+ * NAMES. oxp_<type>_<verb>. _create and _open make an object, _free frees it, _get_
+ * borrows, _copy fills a buffer of the caller's. Parameters come in the order handle,
+ * inputs, outputs, callback and its user_data, cancel, and `oxp_error **err` last.
+ *
+ * ERRORS. Most functions return an oxp_status: OXP_OK (0) or a negative OXP_ERR_ code.
+ * `err` may be NULL; if not, it is set to NULL on success and to an object on failure,
+ * which the caller frees with oxp_error_free: code, message, component, port, node, file.
+ * Nothing is kept per thread. After a failure there is nothing to free but the error:
+ * handles that a function would have made are NULL. Handles stay usable after every error
+ * but OXP_ERR_INTERNAL: that is a defect of the library, and the handle in use answers
+ * OXP_ERR_POISONED from then on and can only be freed. The codes under "Errors:" are those
+ * that a function gives beside OXP_ERR_INTERNAL, OXP_ERR_POISONED and, for `cancel`,
+ * OXP_ERR_INVALID_HANDLE.
+ *
+ * HANDLES. oxp_session * and its like are no addresses: compare and pass them, nothing
+ * else. NULL, a freed handle, and one of another type give OXP_ERR_INVALID_HANDLE. Each
+ * object is freed by its own _free, which returns nothing and ignores NULL. Objects keep
+ * alive what they need: a pipeline may be freed before its runs. Any order is right.
+ *
+ * THREADS. Every type says whether it is *shared* (any calls, any threads, at once) or
+ * *serial* (one call at a time, on any thread). A call that overlaps another on a serial
+ * handle fails with OXP_ERR_BUSY, and so does one from inside of a callback of that call.
+ * What a _get_ function borrows is for the caller to keep apart from calls that end it.
+ *
+ * STRINGS IN are UTF-8, a pointer and a length in bytes; OXP_NUL_TERMINATED as the length
+ * means up to the NUL. Paths are UTF-8 too. Arrays may be NULL if their count is 0; any
+ * other pointer must not be NULL unless its function says so.
+ *
+ * STRINGS OUT, and other answers that are cheap to make, are copied: `buffer`, its
+ * `capacity`, and `needed`, which is always set to the length (of text: without its NUL,
+ * which is added if it fits). Too small a buffer gives OXP_ERR_BUFFER_TOO_SMALL and is left
+ * untouched. NULL with capacity 0 asks for the length and succeeds. Borrowed text ends with
+ * a NUL and is freed by nobody.
+ *
+ * TENSORS are dense, row-major, little-endian. Rank 0 is a scalar. byte_len must be exactly
+ * the product of the dims times the size of an element. Bytes are never interpreted or
+ * converted here. Inputs are borrowed for the call. Data need not be aligned, at the price
+ * of a copy. Memory for outputs may be uninitialised, and must not overlap anything else
+ * that the call reads or writes.
+ *
+ *   code  type      bytes   code  type      bytes   code  type          bytes
+ *   1     float32   4       6     int32     4       13    uint64        8
+ *   2     uint8     1       7     int64     8       16    bfloat16      2
+ *   3     int8      1       9     bool      1       17    float8e4m3fn  1
+ *   4     uint16    2       10    float16   2       19    float8e5m2    1
+ *   5     int16     2       12    uint32    4
+ *
+ * WORK IS NOT DONE TWICE. A model's outputs are not asked for with a first call and fetched
+ * with a second: oxp_session_output_bound tells sizes without running, oxp_session_run
+ * writes into the caller's memory, oxp_session_run_alloc into the library's.
+ *
+ * OPTIONS are keys and values, both strings, set on an oxp_options of the right kind. An
+ * unknown key and a bad value are errors that list what is known; none is ignored.
+ *
+ * CALLBACKS return 0 to go on; anything else ends the call with OXP_ERR_CANCELLED. They are
+ * called on the calling thread and must not throw or jump out. No lock is held meanwhile.
+ * Only the log callback outlives its call: it comes with a function that frees its data.
+ *
+ * LONG CALLS take an oxp_cancel, which may be NULL; options limit their time.
+ *
+ * GROWTH. Functions and constants are only added. A struct that the library fills starts
+ * with struct_size, set by the caller to what it was compiled with: a shorter one than the
+ * library's gets the part that it has room for, a longer one must be zero in the rest. The
+ * tensor structs, and those that come in arrays, never change. Check oxp_abi_version at
+ * start-up, and, from other languages, oxp_struct_size.
+ *
+ * THE PROCESS. The library prints nothing, installs no signal or exit handler, opens no
+ * connection. It stays loaded after dlclose. ONNX Runtime is loaded when first needed and
+ * never unloaded.
+ */
+
+#ifndef OXPIPE_H
+#define OXPIPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if UINTPTR_MAX != UINT64_MAX
+#error "oxpipe is for 64-bit systems"
+#endif
+
+/** As the length of a string: up to its NUL. */
+#define OXP_NUL_TERMINATED UINT64_MAX
+
+/** In oxp_tensor_out.byte_len after oxp_session_output_bound: only a run can tell. */
+#define OXP_UNKNOWN_SIZE UINT64_MAX
+
+/**
+ * The version of this interface, raised when functions are added. Wrappers ask for at
+ * least the version that they were written for.
+ */
+#define OXP_ABI_VERSION 1
+
+/** Ids of structs for oxp_struct_size. */
+#define OXP_STRUCT_TENSOR_IN 1
+#define OXP_STRUCT_TENSOR_OUT 2
+#define OXP_STRUCT_NAMED_IN 3
+#define OXP_STRUCT_NAMED_OUT 4
+#define OXP_STRUCT_FILE 5
+#define OXP_STRUCT_PORT_INFO 6
+#define OXP_STRUCT_SESSION_STATS 7
+#define OXP_STRUCT_COMPONENT_INFO 8
+#define OXP_STRUCT_PIPELINE_INFO 9
+#define OXP_STRUCT_LOAD_PROGRESS 10
+#define OXP_STRUCT_EVENT 11
+#define OXP_STRUCT_RUN_STATS 12
+
+/** It worked. */
+#define OXP_OK 0
+
+/**
+ * A defect of the library: a panic was caught. The handle in use answers
+ * OXP_ERR_POISONED from then on and can only be freed.
+ */
+#define OXP_ERR_INTERNAL -1
+
+/** Memory could not be had. */
+#define OXP_ERR_OUT_OF_MEMORY -2
+
+/** A cancel object was requested, or a callback returned something other than 0. */
+#define OXP_ERR_CANCELLED -3
+
+/** The time that an option allows has passed. */
+#define OXP_ERR_DEADLINE_EXCEEDED -4
+
+/** Understood, but this version or build does not do it. */
+#define OXP_ERR_UNSUPPORTED -5
+
+/** An argument has a value that it cannot have; the message names it. */
+#define OXP_ERR_INVALID_ARGUMENT -10
+
+/** A pointer is NULL that must not be. */
+#define OXP_ERR_NULL_POINTER -11
+
+/** A string is not UTF-8. */
+#define OXP_ERR_INVALID_UTF8 -12
+
+/**
+ * A buffer is too small; the needed sizes have been set and the buffer of a string is
+ * untouched.
+ */
+#define OXP_ERR_BUFFER_TOO_SMALL -13
+
+/** An option key that these options do not know; the message lists those they know. */
+#define OXP_ERR_UNKNOWN_OPTION -14
+
+/** A value that the option cannot have; the message lists what it can have. */
+#define OXP_ERR_INVALID_OPTION -15
+
+/** The struct_size of a struct is not one that this library knows. */
+#define OXP_ERR_STRUCT_SIZE -16
+
+/** An index is not below the count. */
+#define OXP_ERR_OUT_OF_RANGE -17
+
+/** NULL, a freed handle, a handle of another type, or no handle at all. */
+#define OXP_ERR_INVALID_HANDLE -20
+
+/** Another call is using this serial handle: another thread, or a callback's caller. */
+#define OXP_ERR_BUSY -21
+
+/** The handle was in use when a panic was caught; free it. */
+#define OXP_ERR_POISONED -22
+
+/** The call does not fit what was done with the handle so far. */
+#define OXP_ERR_INVALID_STATE -23
+
+/** A tensor's rank, dims, byte_len, data or flags are wrong in themselves. */
+#define OXP_ERR_INVALID_TENSOR -30
+
+/** A dtype that does not cross this interface; it is never converted. */
+#define OXP_ERR_UNSUPPORTED_DTYPE -31
+
+/** A tensor's dtype is not the one that the port declares. */
+#define OXP_ERR_DTYPE_MISMATCH -32
+
+/** A tensor's rank or a static dim is not what the port declares. */
+#define OXP_ERR_SHAPE_MISMATCH -33
+
+/** Memory that the call writes overlaps memory that it reads or writes elsewhere. */
+#define OXP_ERR_OVERLAP -34
+
+/** The pipeline has no component of that name; the message lists those it has. */
+#define OXP_ERR_UNKNOWN_COMPONENT -40
+
+/** There is no port of that name; the message lists those there are. */
+#define OXP_ERR_UNKNOWN_PORT -41
+
+/** An input that is needed was not given. */
+#define OXP_ERR_MISSING_INPUT -42
+
+/** A file or folder could not be read. */
+#define OXP_ERR_IO -50
+
+/** A model is not ONNX, or is damaged. */
+#define OXP_ERR_INVALID_MODEL -51
+
+/** A package's metadata is wrong; the message names file, line and key. */
+#define OXP_ERR_INVALID_PACKAGE -52
+
+/** The native runtime lacks operators of the model; the message lists them. */
+#define OXP_ERR_MISSING_OPERATOR -53
+
+/** A backend cannot be had: not built in, library not found, too old. */
+#define OXP_ERR_BACKEND_UNAVAILABLE -60
+
+/** A backend or an operator failed while it ran. */
+#define OXP_ERR_RUN_FAILED -61
+
+/** The tokenizer's files are wrong, or it cannot encode or decode this. */
+#define OXP_ERR_TOKENIZER -70
+
+/** A chat template does not parse, or failed while it was filled in. */
+#define OXP_ERR_CHAT_TEMPLATE -71
+#define OXP_DTYPE_FLOAT32 1
+#define OXP_DTYPE_UINT8 2
+#define OXP_DTYPE_INT8 3
+#define OXP_DTYPE_UINT16 4
+#define OXP_DTYPE_INT16 5
+#define OXP_DTYPE_INT32 6
+#define OXP_DTYPE_INT64 7
+
+/** One byte an element. */
+#define OXP_DTYPE_BOOL 9
+#define OXP_DTYPE_FLOAT16 10
+#define OXP_DTYPE_UINT32 12
+#define OXP_DTYPE_UINT64 13
+#define OXP_DTYPE_BFLOAT16 16
+#define OXP_DTYPE_FLOAT8E4M3FN 17
+#define OXP_DTYPE_FLOAT8E5M2 19
+
+/**
+ * Options for oxp_runtime_create:
+ *   "threads"       threads that a component may use, 1 to 1024; default: one a core
+ *   "ort_library"   path of ONNX Runtime's shared library; default: ORT_DYLIB_PATH, then
+ *                   beside liboxpipe, then the system's search path
+ */
+#define OXP_OPTIONS_RUNTIME 1
+
+/**
+ * Options for oxp_session_open and oxp_session_open_memory:
+ *   "backend"         "auto", "native" or "ort"; default "auto"
+ *   "threads"         1 to 1024; default: the runtime's
+ *   "name"            what messages call the graph; default: nothing
+ *   "load_timeout_ms" milliseconds after which opening fails
+ *   "run_timeout_ms"  milliseconds after which each run fails
+ */
+#define OXP_OPTIONS_SESSION 2
+
+/**
+ * Options for oxp_pipeline_open and oxp_pipeline_open_memory:
+ *   "backend"         for components without an option of their own: "auto", "native" or
+ *                     "ort"; default: OXP_NATIVE_STEP_COMPONENTS, then "auto"
+ *   "backend.NAME"    for the component NAME
+ *   "threads"         1 to 1024; default: the runtime's
+ *   "load_timeout_ms" milliseconds after which opening fails
+ */
+#define OXP_OPTIONS_PIPELINE 3
+
+/**
+ * Options for oxp_run_create:
+ *   "max_tokens"      tokens to choose after each append; default: the package's limit
+ *   "stop_on_eos"     "true" or "false": whether an end token finishes; default "true"
+ *   "chunk_size"      the most prompt tokens that one pass feeds; default: all
+ *   "timeout_ms"      milliseconds after which a step, generate, forward, finish or
+ *                     execute call fails
+ */
+#define OXP_OPTIONS_RUN 4
+
+/** Log levels. */
+#define OXP_LOG_DEBUG 1
+#define OXP_LOG_INFO 2
+#define OXP_LOG_WARNING 3
+#define OXP_LOG_ERROR 4
+
+/** Who runs a graph. */
+#define OXP_BACKEND_NATIVE 1
+#define OXP_BACKEND_ORT 2
+
+/** In oxp_port_info.flags: the input has a default and may be left out. */
+#define OXP_PORT_OPTIONAL 1
+
+/** In oxp_port_info.flags: the graph declares no rank; `rank` is 0 and says nothing. */
+#define OXP_PORT_RANK_UNKNOWN 2
+
+/**
+ * When a component runs: once for a prompt, at every step, when the final outputs are
+ * asked for, or only when the host asks for it.
+ */
+#define OXP_PHASE_PROMPT_ONLY 1
+#define OXP_PHASE_EVERY_STEP 2
+#define OXP_PHASE_FINAL_ONLY 3
+#define OXP_PHASE_ON_DEMAND 4
+
+/** In oxp_pipeline_info.flags: the package has a tokenizer. */
+#define OXP_PIPELINE_HAS_TOKENIZER 1
+
+/** In oxp_pipeline_info.flags: the package has a chat template. */
+#define OXP_PIPELINE_HAS_CHAT_TEMPLATE 2
+
+/**
+ * Why a run is finished: not yet; an end token was chosen; as many tokens were chosen as
+ * were allowed; the sequence is as long as the model takes; a package without a token
+ * loop has run.
+ */
+#define OXP_FINISH_NONE 0
+#define OXP_FINISH_END_OF_TEXT 1
+#define OXP_FINISH_MAX_TOKENS 2
+#define OXP_FINISH_CONTEXT_FULL 3
+#define OXP_FINISH_COMPLETED 4
+
+/** Roles of special tokens: begin of sequence, end of sequence, padding, unknown, separator. */
+#define OXP_TOKEN_BOS 1
+#define OXP_TOKEN_EOS 2
+#define OXP_TOKEN_PAD 3
+#define OXP_TOKEN_UNK 4
+#define OXP_TOKEN_SEP 5
+
+/**
+ * Asks a long call, on whatever thread, to end early with OXP_ERR_CANCELLED. One object
+ * may be given to any number of calls. Shared: any thread, any number at once.
+ */
+typedef struct oxp_cancel oxp_cancel;
+
+/** A Hugging Face chat template (Jinja). Shared: any thread, any number of calls at once. */
+typedef struct oxp_chat_template oxp_chat_template;
+
+/**
+ * Decodes one token at a time into whole UTF-8 pieces. The pieces, and what a flush gives
+ * at the end, put together are the text of all tokens decoded at once. Serial: one call at
+ * a time, any thread.
+ */
+typedef struct oxp_decode_stream oxp_decode_stream;
+
+/**
+ * Why a call failed: the code, a message for a person, and which component, port, node
+ * and file it is about. Made by the call that failed, owned by its caller. Shared: any
+ * thread, any number at once.
+ */
+typedef struct oxp_error oxp_error;
+
+/**
+ * Settings for one kind of object, by key. May be used for any number of objects and
+ * freed at once after. Serial: one call at a time, any thread.
+ */
+typedef struct oxp_options oxp_options;
+
+/** The outputs of one run, by name. Shared: any thread, any number of calls at once. */
+typedef struct oxp_outputs oxp_outputs;
+
+/**
+ * A package of ONNX graphs, loaded, each on a backend. Shared: any thread, any number of
+ * calls at once. Runs of it keep what they need of it.
+ */
+typedef struct oxp_pipeline oxp_pipeline;
+
+/**
+ * One request to a pipeline: its tokens, inputs, values and KV cache. Serial: one call at a
+ * time, any thread; a call that overlaps another, or that comes from a callback of one,
+ * fails with OXP_ERR_BUSY. A call that fails leaves the run as it was, and usable.
+ */
+typedef struct oxp_run oxp_run;
+
+/**
+ * Threads, the ONNX Runtime library and the logger that sessions and pipelines share;
+ * those keep what they need of it. Environment variables are read when it is made, and
+ * not again. Shared: any thread, any number of calls at once.
+ *
+ * Where a function takes a runtime, NULL means a new one with defaults.
+ */
+typedef struct oxp_runtime oxp_runtime;
+
+/**
+ * One ONNX graph, loaded and ready to run. Shared: any thread, any number of calls at
+ * once; runs take turns. Between runs it keeps nothing that a caller could observe.
+ */
+typedef struct oxp_session oxp_session;
+
+/** A Hugging Face tokenizer. Shared: any thread, any number of calls at once. */
+typedef struct oxp_tokenizer oxp_tokenizer;
+
+/** What most functions return: OXP_OK, or one of the negative OXP_ERR_ codes. */
+typedef int32_t oxp_status;
+
+/**
+ * Receives log lines: an OXP_LOG_ level and UTF-8 text of `message_len` bytes that ends
+ * with a NUL, borrowed until it returns. Called on any thread, at once from several. It
+ * returns nothing, since a log line stops no call.
+ */
+typedef void (*oxp_log_fn)(void *user_data,
+                           uint32_t level,
+                           const char *message,
+                           uint64_t message_len);
+
+/**
+ * Frees what a host gave with a callback that the library keeps: called exactly once, when
+ * the library lets go of it, also when the call that should have kept it fails. NULL if
+ * there is nothing to free.
+ */
+typedef void (*oxp_free_fn)(void *user_data);
+
+/**
+ * A file in memory, for functions that take an array of them. Frozen: its layout never
+ * changes. The bytes are copied during the call.
+ */
+typedef struct oxp_file {
+  /** Its path in the package or beside the model, with `/` between parts. */
+  const char *name;
+  /** In bytes, or OXP_NUL_TERMINATED. */
+  uint64_t name_len;
+  const void *data;
+  /** Bytes at `data`. */
+  uint64_t byte_len;
+} oxp_file;
+
+/**
+ * An input or output as its graph declares it. All pointers are borrowed until the session
+ * or pipeline is freed.
+ */
+typedef struct oxp_port_info {
+  /** Set by the caller: sizeof(oxp_port_info). */
+  uint32_t struct_size;
+  /** An OXP_DTYPE_ code; 0 if the type does not cross this interface (see `type_name`). */
+  uint32_t dtype;
+  /** Ends with a NUL. */
+  const char *name;
+  /** In bytes, without the NUL. */
+  uint64_t name_len;
+  /** "float32", or what the type is in ONNX's notation, "tensor(string)". Ends with a NUL. */
+  const char *type_name;
+  /** In bytes, without the NUL. */
+  uint64_t type_name_len;
+  /** `rank` dims, -1 where the size is not fixed. */
+  const int64_t *dims;
+  /**
+   * `rank` strings that end with a NUL: the names of dims that are not fixed, "" where
+   * there is none.
+   */
+  const char *const *dim_names;
+  uint32_t rank;
+  /** OXP_PORT_ bits. */
+  uint32_t flags;
+} oxp_port_info;
+
+/** What a session has done. */
+typedef struct oxp_session_stats {
+  /** Set by the caller: sizeof(oxp_session_stats). */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** Times that the graph was run, by whatever call. */
+  uint64_t runs;
+} oxp_session_stats;
+
+/**
+ * A tensor to read, 40 bytes: dense, row-major, little-endian elements. As an argument it
+ * is borrowed for the call and never kept. As an answer it points into memory of the
+ * library, for as long as the function says, and may be handed on as an argument.
+ */
+typedef struct oxp_tensor_in {
+  /** sizeof(oxp_tensor_in); OXP_TENSOR_IN_INIT sets it. */
+  uint32_t struct_size;
+  /** An OXP_DTYPE_ code. */
+  uint32_t dtype;
+  /**
+   * The first element; may be NULL if there are none. Need not be aligned (at the price
+   * of a copy).
+   */
+  const void *data;
+  /** Exactly the product of the dims times the size of an element. */
+  uint64_t byte_len;
+  /** `rank` dims, none negative; may be NULL if rank is 0. */
+  const int64_t *shape;
+  /** 0 (a scalar) to 64. */
+  uint32_t rank;
+  /** 0. */
+  uint32_t flags;
+} oxp_tensor_in;
+
+/** A named tensor to read, for functions that take an array of them. Frozen. */
+typedef struct oxp_named_in {
+  const char *name;
+  /** In bytes, or OXP_NUL_TERMINATED. */
+  uint64_t name_len;
+  struct oxp_tensor_in tensor;
+} oxp_named_in;
+
+/** Room of the caller's for a tensor, 48 bytes. The memory may be uninitialised. */
+typedef struct oxp_tensor_out {
+  /** Set by the caller: sizeof(oxp_tensor_out); OXP_TENSOR_OUT_INIT sets it. */
+  uint32_t struct_size;
+  /** Set by the library: an OXP_DTYPE_ code. */
+  uint32_t dtype;
+  /** Where the elements go; NULL if capacity is 0. */
+  void *data;
+  /** Bytes at `data`. */
+  uint64_t capacity;
+  /** Set by the library: bytes that the tensor has, written or needed. */
+  uint64_t byte_len;
+  /** Where the dims go; NULL if shape_capacity is 0. */
+  int64_t *shape;
+  /** Dims that fit at `shape`. */
+  uint32_t shape_capacity;
+  /** Set by the library: dims that the tensor has, written or needed. */
+  uint32_t rank;
+} oxp_tensor_out;
+
+/** Room for a named tensor, for functions that take an array of them. Frozen. */
+typedef struct oxp_named_out {
+  const char *name;
+  /** In bytes, or OXP_NUL_TERMINATED. */
+  uint64_t name_len;
+  struct oxp_tensor_out tensor;
+} oxp_named_out;
+
+/** How far loading is. */
+typedef struct oxp_load_progress {
+  /** sizeof(oxp_load_progress) in the library. */
+  uint32_t struct_size;
+  /** 0. */
+  uint32_t reserved;
+  /** Components that are loaded. */
+  uint64_t done;
+  uint64_t total;
+  /**
+   * The component that comes next, text that ends with a NUL, borrowed until the callback
+   * returns; "" at the end.
+   */
+  const char *component;
+  uint64_t component_len;
+} oxp_load_progress;
+
+/**
+ * Told before each component is loaded, and once at the end, on the calling thread.
+ * Returns 0 to go on; anything else ends opening with OXP_ERR_CANCELLED.
+ */
+typedef int32_t (*oxp_progress_fn)(void *user_data, const struct oxp_load_progress *progress);
+
+/**
+ * What a package is. All pointers are borrowed until the pipeline is freed; text ends with
+ * a NUL, lengths are in bytes without it.
+ */
+typedef struct oxp_pipeline_info {
+  /** Set by the caller: sizeof(oxp_pipeline_info). */
+  uint32_t struct_size;
+  /** OXP_PIPELINE_ bits. */
+  uint32_t flags;
+  /** "inference_metadata". */
+  const char *format;
+  uint64_t format_len;
+  /** The metadata file that was taken. */
+  const char *metadata_file;
+  uint64_t metadata_file_len;
+  /** "autoregressive", "single_pass" or "composite". */
+  const char *strategy;
+  uint64_t strategy_len;
+  /** The component that chooses tokens; "" if there is no token loop. */
+  const char *decoder;
+  uint64_t decoder_len;
+  /** Any of these token ids ends the text. */
+  const int32_t *eos_token_ids;
+  uint64_t eos_token_id_count;
+  /** The most tokens that a sequence may have; 0 if the package does not say. */
+  uint64_t context_length;
+  /** Bytes of KV cache that one token takes; 0 if the graphs do not tell. */
+  uint64_t kv_bytes_per_token;
+  uint64_t component_count;
+} oxp_pipeline_info;
+
+/**
+ * A component of a pipeline. All pointers are borrowed until the pipeline is freed; text
+ * ends with a NUL, lengths are in bytes without it.
+ */
+typedef struct oxp_component_info {
+  /** Set by the caller: sizeof(oxp_component_info). */
+  uint32_t struct_size;
+  /** An OXP_BACKEND_ code: who runs it. */
+  uint32_t backend;
+  const char *name;
+  uint64_t name_len;
+  /** The package's word for what it is, "decoder", "vision_encoder"; may be "". */
+  const char *component_type;
+  uint64_t component_type_len;
+  /** Its model, relative to the package. */
+  const char *file;
+  uint64_t file_len;
+  /** Why that backend runs it. */
+  const char *reason;
+  uint64_t reason_len;
+  /** The modality without which it does not run, "image"; "" if there is none. */
+  const char *when_present;
+  uint64_t when_present_len;
+  uint64_t input_count;
+  uint64_t output_count;
+  /** An OXP_PHASE_ code. */
+  uint32_t phase;
+  /** 0. */
+  uint32_t reserved;
+} oxp_component_info;
+
+/** What a step did. */
+typedef struct oxp_event {
+  /** Set by the caller: sizeof(oxp_event); OXP_EVENT_INIT sets it. */
+  uint32_t struct_size;
+  /** The chosen token id; -1 if the package has no token loop. */
+  int32_t token;
+  /** An OXP_FINISH_ code; OXP_FINISH_NONE while there is more to come. */
+  uint32_t finish_reason;
+  /**
+   * With OXP_FINISH_END_OF_TEXT, the token's place in the package's list of end tokens;
+   * else -1.
+   */
+  int32_t finish_index;
+  /**
+   * UTF-8 text that has become certain with this token, often ""; ends with a NUL.
+   * Borrowed until the next call on the run; in a callback, until that returns.
+   */
+  const char *text;
+  /** In bytes, without the NUL. */
+  uint64_t text_len;
+  /**
+   * Natural logarithm of the token's probability under softmax of the logits; 0 without
+   * a token.
+   */
+  float logprob;
+  /** 0. */
+  uint32_t reserved;
+  /** Tokens that the host has appended to the run so far. */
+  uint64_t prompt_tokens;
+  /** Tokens that were chosen in the run so far. */
+  uint64_t generated_tokens;
+  /** Nanoseconds of this step in components that run once for a prompt. */
+  uint64_t prompt_components_ns;
+  /** Nanoseconds of this step in every_step components other than the decoder. */
+  uint64_t step_components_ns;
+  /** Nanoseconds of this step in the decoder. */
+  uint64_t decoder_ns;
+  /** Nanoseconds of the whole step. */
+  uint64_t total_ns;
+} oxp_event;
+
+/**
+ * Told each step of oxp_run_generate, on the calling thread. Returns 0 to go on; anything
+ * else ends the call with OXP_ERR_CANCELLED. The step that it was told about has happened.
+ * `event` is borrowed until it returns. Calls on the run itself fail with OXP_ERR_BUSY.
+ */
+typedef int32_t (*oxp_event_fn)(void *user_data, const struct oxp_event *event);
+
+/** What a run has done. */
+typedef struct oxp_run_stats {
+  /** Set by the caller: sizeof(oxp_run_stats). */
+  uint32_t struct_size;
+  /** An OXP_FINISH_ code: why the run is finished, if it is. */
+  uint32_t finish_reason;
+  /** Tokens that the host appended. */
+  uint64_t prompt_tokens;
+  /** Tokens that were chosen. */
+  uint64_t generated_tokens;
+  /** Times that a component was run, all together. */
+  uint64_t component_runs;
+  /** Nanoseconds in steps that fed more than one token. */
+  uint64_t prefill_ns;
+  /** Nanoseconds in steps that fed one token. */
+  uint64_t decode_ns;
+  /** Bytes that the KV buffers take, in use or reserved. */
+  uint64_t kv_bytes;
+} oxp_run_stats;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/** The OXP_ABI_VERSION that the library was built with. Any thread. */
+uint32_t oxp_abi_version(void);
+
+/**
+ * The library's version, "0.1.0", into `buffer` of `capacity` bytes; `needed` gets its
+ * length without the NUL. Any thread.
+ *
+ * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER (`needed`).
+ */
+oxp_status oxp_version_copy(char *buffer,
+                            uint64_t capacity,
+                            uint64_t *needed,
+                            struct oxp_error **err);
+
+/**
+ * The size in bytes that the library has for the struct with this OXP_STRUCT_ id; 0 for a
+ * number that is none. Any thread.
+ */
+uint32_t oxp_struct_size(uint32_t id);
+
+/**
+ * The name of a status code, "OXP_ERR_BUSY"; "unknown status" for a number that is none.
+ * A static string, never to be freed. Any thread.
+ */
+const char *oxp_status_name(int32_t status);
+
+/** The status code that the call returned; OXP_ERR_INVALID_HANDLE if `error` is no error. */
+oxp_status oxp_error_get_code(const struct oxp_error *error);
+
+/**
+ * What went wrong, what was found, what was expected and what to do: UTF-8 text that ends
+ * with a NUL, borrowed until the error is freed. `len`, which may be NULL, gets its length
+ * in bytes without the NUL. "" (never NULL) if `error` is no error.
+ */
+const char *oxp_error_get_message(const struct oxp_error *error, uint64_t *len);
+
+/**
+ * The component that the error is about; "" if it is about none. As
+ * oxp_error_get_message.
+ */
+const char *oxp_error_get_component(const struct oxp_error *error, uint64_t *len);
+
+/**
+ * The port (input or output) that the error is about; "" if it is about none. As
+ * oxp_error_get_message.
+ */
+const char *oxp_error_get_port(const struct oxp_error *error, uint64_t *len);
+
+/**
+ * The node of the graph that the error is about; "" if it is about none. As
+ * oxp_error_get_message.
+ */
+const char *oxp_error_get_node(const struct oxp_error *error, uint64_t *len);
+
+/** The file that the error is about; "" if it is about none. As oxp_error_get_message. */
+const char *oxp_error_get_file(const struct oxp_error *error, uint64_t *len);
+
+/** Frees an error. NULL and what is no live error are ignored. */
+void oxp_error_free(struct oxp_error *error);
+
+/**
+ * Bytes of one element of the type with this OXP_DTYPE_ code; 0 for a number that is none.
+ * Any thread.
+ */
+uint64_t oxp_dtype_size(uint32_t dtype);
+
+/**
+ * ONNX's name of the type with this OXP_DTYPE_ code in lower case, "float32"; "" for a
+ * number that is none. A static string, never to be freed. Any thread.
+ */
+const char *oxp_dtype_name(uint32_t dtype);
+
+/**
+ * Makes a cancel object that is not requested; free it with oxp_cancel_free.
+ *
+ * Errors: OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_cancel_create(struct oxp_cancel **cancel, struct oxp_error **err);
+
+/**
+ * Asks the calls that were given `cancel` to end. It stays requested until
+ * oxp_cancel_reset: later calls end at once.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_cancel_request(struct oxp_cancel *cancel, struct oxp_error **err);
+
+/**
+ * Makes `cancel` as new.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_cancel_reset(struct oxp_cancel *cancel, struct oxp_error **err);
+
+/**
+ * Sets `requested` to 1 if `cancel` is requested, else to 0.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_cancel_is_requested(const struct oxp_cancel *cancel,
+                                   int32_t *requested,
+                                   struct oxp_error **err);
+
+/**
+ * Frees a cancel object; calls that were given it go on as they are. NULL and what is no
+ * live cancel object are ignored.
+ */
+void oxp_cancel_free(struct oxp_cancel *cancel);
+
+/**
+ * Makes options of one kind, an OXP_OPTIONS_ code, all at their defaults; free them with
+ * oxp_options_free.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (`kind`), OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_options_create(uint32_t kind, struct oxp_options **options, struct oxp_error **err);
+
+/**
+ * Sets one option; the last value of a key counts. The value is checked at once, except
+ * that only opening a pipeline knows whether it has the component of "backend.NAME".
+ *
+ * Errors: OXP_ERR_UNKNOWN_OPTION and OXP_ERR_INVALID_OPTION, whose messages list what is
+ * known, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8.
+ */
+oxp_status oxp_options_set(struct oxp_options *options,
+                           const char *key,
+                           uint64_t key_len,
+                           const char *value,
+                           uint64_t value_len,
+                           struct oxp_error **err);
+
+/**
+ * Frees options; what was made with them stays. NULL and what is no live options object
+ * are ignored.
+ */
+void oxp_options_free(struct oxp_options *options);
+
+/**
+ * Makes a runtime; free it with oxp_runtime_free. `options`, which may be NULL, are of
+ * kind OXP_OPTIONS_RUNTIME. `log` may be NULL; `free_user_data`, which may be NULL too, is
+ * called once with `user_data` when nothing can log any more, or when this call fails.
+ *
+ * Errors: OXP_ERR_NULL_POINTER (`runtime`), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY and
+ * OXP_ERR_INVALID_ARGUMENT (`options`).
+ */
+oxp_status oxp_runtime_create(const struct oxp_options *options,
+                              struct oxp_runtime **runtime,
+                              oxp_log_fn log,
+                              void *user_data,
+                              oxp_free_fn free_user_data,
+                              struct oxp_error **err);
+
+/**
+ * Sets `built_in` to 1 if this build of the library holds the OXP_BACKEND_ `backend`
+ * (a Cargo feature), else to 0. ONNX Runtime itself is looked for only when it is needed.
+ * Any thread.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (`backend`), OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_backend_is_built_in(uint32_t backend, int32_t *built_in, struct oxp_error **err);
+
+/**
+ * Frees a runtime; sessions and pipelines made with it live on. NULL and what is no live
+ * runtime are ignored.
+ */
+void oxp_runtime_free(struct oxp_runtime *runtime);
+
+/**
+ * Opens the ONNX model in the file at `path` (UTF-8); external data lies beside it. Free
+ * the session with oxp_session_free. `runtime` may be NULL. `options`, which may be NULL,
+ * are of kind OXP_OPTIONS_SESSION. `cancel`, which may be NULL, and "load_timeout_ms" are
+ * looked at before and after the graph is read.
+ *
+ * Errors: OXP_ERR_IO (no such file, a folder, not readable), OXP_ERR_INVALID_MODEL,
+ * OXP_ERR_MISSING_OPERATOR, OXP_ERR_BACKEND_UNAVAILABLE, OXP_ERR_CANCELLED,
+ * OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_INVALID_ARGUMENT and OXP_ERR_BUSY (`options`).
+ */
+oxp_status oxp_session_open(const struct oxp_runtime *runtime,
+                            const char *path,
+                            uint64_t path_len,
+                            const struct oxp_options *options,
+                            struct oxp_session **session,
+                            const struct oxp_cancel *cancel,
+                            struct oxp_error **err);
+
+/**
+ * Opens an ONNX model of `model_len` bytes in memory. `external` holds the files that the
+ * model's tensors name as external data. All bytes are copied. As oxp_session_open
+ * otherwise.
+ *
+ * Errors: as oxp_session_open, and OXP_ERR_OUT_OF_MEMORY.
+ */
+oxp_status oxp_session_open_memory(const struct oxp_runtime *runtime,
+                                   const void *model,
+                                   uint64_t model_len,
+                                   const struct oxp_file *external,
+                                   uint64_t external_count,
+                                   const struct oxp_options *options,
+                                   struct oxp_session **session,
+                                   const struct oxp_cancel *cancel,
+                                   struct oxp_error **err);
+
+/**
+ * Frees a session; outputs that it gave live on, a run that is under way on another
+ * thread ends as usual. NULL and what is no live session are ignored.
+ */
+void oxp_session_free(struct oxp_session *session);
+
+/**
+ * How many inputs the graph has.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_session_get_input_count(const struct oxp_session *session,
+                                       uint64_t *count,
+                                       struct oxp_error **err);
+
+/**
+ * How many outputs the graph has.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_session_get_output_count(const struct oxp_session *session,
+                                        uint64_t *count,
+                                        struct oxp_error **err);
+
+/**
+ * The input at `index`, counted from 0 in the graph's order. What `info` points to is
+ * borrowed until the session is freed.
+ *
+ * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
+ * OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_session_get_input(const struct oxp_session *session,
+                                 uint64_t index,
+                                 struct oxp_port_info *info,
+                                 struct oxp_error **err);
+
+/**
+ * The output at `index`, counted from 0 in the graph's order. As oxp_session_get_input.
+ *
+ * Errors: as oxp_session_get_input.
+ */
+oxp_status oxp_session_get_output(const struct oxp_session *session,
+                                  uint64_t index,
+                                  struct oxp_port_info *info,
+                                  struct oxp_error **err);
+
+/**
+ * How many entries of metadata the model has: its metadata_props, then producer and so on.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_session_get_metadata_count(const struct oxp_session *session,
+                                          uint64_t *count,
+                                          struct oxp_error **err);
+
+/**
+ * The entry of metadata at `index`: `key` and `value` get text that ends with a NUL,
+ * borrowed until the session is freed; `key_len` and `value_len`, which may be NULL, get
+ * the lengths in bytes without the NUL.
+ *
+ * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED,
+ * OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_session_get_metadata(const struct oxp_session *session,
+                                    uint64_t index,
+                                    const char **key,
+                                    uint64_t *key_len,
+                                    const char **value,
+                                    uint64_t *value_len,
+                                    struct oxp_error **err);
+
+/**
+ * Who runs the graph, an OXP_BACKEND_ code, and why, in words: `reason` gets text that
+ * ends with a NUL, borrowed until the session is freed, `reason_len`, which may be NULL,
+ * its length in bytes without the NUL.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_session_get_backend(const struct oxp_session *session,
+                                   uint32_t *backend,
+                                   const char **reason,
+                                   uint64_t *reason_len,
+                                   struct oxp_error **err);
+
+/**
+ * What the session has done so far.
+ *
+ * Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED,
+ * OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_session_get_stats(const struct oxp_session *session,
+                                 struct oxp_session_stats *stats,
+                                 struct oxp_error **err);
+
+/**
+ * How large the outputs will be for inputs of these dtypes and shapes, without running.
+ *
+ * Of each input the name, dtype and shape are read, the data is not (it may be NULL). Of
+ * each output `tensor.dtype`, `byte_len`, `rank` and, if it fits, `shape` are set;
+ * `byte_len` is OXP_UNKNOWN_SIZE and `rank` 0 where only a run can tell. `data` is not
+ * touched.
+ *
+ * Errors: those of the inputs and outputs of oxp_session_run. The shape of an output that
+ * does not fit is not an error: `rank` says how many dims it has.
+ */
+oxp_status oxp_session_output_bound(struct oxp_session *session,
+                                    const struct oxp_named_in *inputs,
+                                    uint64_t input_count,
+                                    struct oxp_named_out *outputs,
+                                    uint64_t output_count,
+                                    struct oxp_error **err);
+
+/**
+ * Runs the graph on named inputs, in any order, for any subset of its outputs, into the
+ * caller's memory.
+ *
+ * Inputs are read where they lie, unless they are unaligned. An output is written where it
+ * shall be, by the kernel itself where the backend can. On success each output's dtype,
+ * byte_len, rank and shape are set. If any output's room or shape room is too small, the
+ * call fails with OXP_ERR_BUFFER_TOO_SMALL and *every* output's dtype, byte_len and rank
+ * are what it needs; where shapes tell that beforehand, nothing was run. After an error the
+ * bytes of the outputs are unspecified. `cancel` may be NULL; "run_timeout_ms" counts from
+ * the start of the call.
+ *
+ * Inputs and outputs must not overlap in memory, nor outputs one another.
+ *
+ * Errors: OXP_ERR_BUFFER_TOO_SMALL; OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_TENSOR,
+ * OXP_ERR_UNSUPPORTED_DTYPE for a descriptor; OXP_ERR_UNKNOWN_PORT, OXP_ERR_MISSING_INPUT,
+ * OXP_ERR_INVALID_ARGUMENT (a port given twice), OXP_ERR_DTYPE_MISMATCH,
+ * OXP_ERR_SHAPE_MISMATCH for what the graph declares; OXP_ERR_OVERLAP;
+ * OXP_ERR_RUN_FAILED; OXP_ERR_OUT_OF_MEMORY; OXP_ERR_CANCELLED,
+ * OXP_ERR_DEADLINE_EXCEEDED; OXP_ERR_NULL_POINTER; OXP_ERR_INVALID_UTF8;
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED.
+ */
+oxp_status oxp_session_run(struct oxp_session *session,
+                           const struct oxp_named_in *inputs,
+                           uint64_t input_count,
+                           struct oxp_named_out *outputs,
+                           uint64_t output_count,
+                           const struct oxp_cancel *cancel,
+                           struct oxp_error **err);
+
+/**
+ * Runs the graph as oxp_session_run does, into memory of the library: `result` gets an
+ * object that holds the outputs; free it with oxp_outputs_free.
+ *
+ * `output_names` holds `output_count` strings, `output_name_lens` their lengths in bytes;
+ * it may be NULL if all of them end with a NUL. NULL names with a count of 0 ask for every
+ * output, in the graph's order.
+ *
+ * Errors: as oxp_session_run, without OXP_ERR_BUFFER_TOO_SMALL and OXP_ERR_OVERLAP.
+ */
+oxp_status oxp_session_run_alloc(struct oxp_session *session,
+                                 const struct oxp_named_in *inputs,
+                                 uint64_t input_count,
+                                 const char *const *output_names,
+                                 const uint64_t *output_name_lens,
+                                 uint64_t output_count,
+                                 struct oxp_outputs **result,
+                                 const struct oxp_cancel *cancel,
+                                 struct oxp_error **err);
+
+/**
+ * How many outputs there are.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_outputs_get_count(const struct oxp_outputs *outputs,
+                                 uint64_t *count,
+                                 struct oxp_error **err);
+
+/**
+ * The output at `index`, in the order in which they were asked for. `name` gets text that
+ * ends with a NUL, `name_len`, which may be NULL, its length in bytes; `tensor`, whose
+ * content before the call does not matter, a view. All is borrowed until the outputs are
+ * freed.
+ *
+ * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_outputs_get_at(const struct oxp_outputs *outputs,
+                              uint64_t index,
+                              const char **name,
+                              uint64_t *name_len,
+                              struct oxp_tensor_in *tensor,
+                              struct oxp_error **err);
+
+/**
+ * The output of that name; `tensor`, whose content before the call does not matter, gets a
+ * view that is borrowed until the outputs are freed.
+ *
+ * Errors: OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_UTF8.
+ */
+oxp_status oxp_outputs_get(const struct oxp_outputs *outputs,
+                           const char *name,
+                           uint64_t name_len,
+                           struct oxp_tensor_in *tensor,
+                           struct oxp_error **err);
+
+/**
+ * Frees outputs, and what was borrowed from them. NULL and what are no live outputs are
+ * ignored.
+ */
+void oxp_outputs_free(struct oxp_outputs *outputs);
+
+/**
+ * Opens the package in the folder at `path` (UTF-8) and loads its components. Free the
+ * pipeline with oxp_pipeline_free. `runtime` may be NULL. `options`, which may be NULL, are
+ * of kind OXP_OPTIONS_PIPELINE. `progress` may be NULL; it is called on this thread, with
+ * `user_data`, only during this call. `cancel` may be NULL.
+ *
+ * Errors: OXP_ERR_IO, OXP_ERR_INVALID_PACKAGE, OXP_ERR_INVALID_MODEL,
+ * OXP_ERR_UNKNOWN_COMPONENT (an option or variable names one that the package lacks),
+ * OXP_ERR_MISSING_OPERATOR, OXP_ERR_BACKEND_UNAVAILABLE, OXP_ERR_UNSUPPORTED,
+ * OXP_ERR_TOKENIZER, OXP_ERR_CHAT_TEMPLATE, OXP_ERR_CANCELLED,
+ * OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_INVALID_ARGUMENT and OXP_ERR_BUSY (`options`).
+ */
+oxp_status oxp_pipeline_open(const struct oxp_runtime *runtime,
+                             const char *path,
+                             uint64_t path_len,
+                             const struct oxp_options *options,
+                             struct oxp_pipeline **pipeline,
+                             oxp_progress_fn progress,
+                             void *user_data,
+                             const struct oxp_cancel *cancel,
+                             struct oxp_error **err);
+
+/**
+ * Opens a package of `file_count` files in memory; nothing is read from disk. The bytes
+ * are copied. As oxp_pipeline_open otherwise.
+ *
+ * Errors: as oxp_pipeline_open, OXP_ERR_OUT_OF_MEMORY, and OXP_ERR_INVALID_ARGUMENT for a
+ * file given twice.
+ */
+oxp_status oxp_pipeline_open_memory(const struct oxp_runtime *runtime,
+                                    const struct oxp_file *files,
+                                    uint64_t file_count,
+                                    const struct oxp_options *options,
+                                    struct oxp_pipeline **pipeline,
+                                    oxp_progress_fn progress,
+                                    void *user_data,
+                                    const struct oxp_cancel *cancel,
+                                    struct oxp_error **err);
+
+/**
+ * What opening the package in the folder at `path` would take, from file sizes, without
+ * loading it: `weight_bytes`, which may be NULL, gets the bytes of all weights; `buffer`
+ * gets JSON, {"weight_bytes": N, "components": [{"name", "file", "weight_bytes"}, ...]}, by
+ * the rule of strings out. `runtime` may be NULL.
+ *
+ * Errors: OXP_ERR_IO, OXP_ERR_INVALID_PACKAGE, OXP_ERR_UNSUPPORTED,
+ * OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
+ * OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_pipeline_estimate_copy(const struct oxp_runtime *runtime,
+                                      const char *path,
+                                      uint64_t path_len,
+                                      uint64_t *weight_bytes,
+                                      char *buffer,
+                                      uint64_t capacity,
+                                      uint64_t *needed,
+                                      struct oxp_error **err);
+
+/**
+ * Frees a pipeline; its runs, tokenizers and chat templates live on. NULL and what is no
+ * live pipeline are ignored.
+ */
+void oxp_pipeline_free(struct oxp_pipeline *pipeline);
+
+/**
+ * What the package is.
+ *
+ * Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_pipeline_get_info(const struct oxp_pipeline *pipeline,
+                                 struct oxp_pipeline_info *info,
+                                 struct oxp_error **err);
+
+/**
+ * The component at `index`, counted from 0 in the package's order.
+ *
+ * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
+ * OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_pipeline_get_component(const struct oxp_pipeline *pipeline,
+                                      uint64_t index,
+                                      struct oxp_component_info *info,
+                                      struct oxp_error **err);
+
+/**
+ * The input at `index` of the component with that name. What `info` points to is borrowed
+ * until the pipeline is freed.
+ *
+ * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE,
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8.
+ */
+oxp_status oxp_pipeline_get_input(const struct oxp_pipeline *pipeline,
+                                  const char *component,
+                                  uint64_t component_len,
+                                  uint64_t index,
+                                  struct oxp_port_info *info,
+                                  struct oxp_error **err);
+
+/**
+ * The output at `index` of the component with that name. As oxp_pipeline_get_input.
+ *
+ * Errors: as oxp_pipeline_get_input.
+ */
+oxp_status oxp_pipeline_get_output(const struct oxp_pipeline *pipeline,
+                                   const char *component,
+                                   uint64_t component_len,
+                                   uint64_t index,
+                                   struct oxp_port_info *info,
+                                   struct oxp_error **err);
+
+/**
+ * Everything that is known about the pipeline (package, components, ports, phases,
+ * backends and reasons) as JSON, by the rule of strings out.
+ *
+ * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_pipeline_describe_copy(const struct oxp_pipeline *pipeline,
+                                      char *buffer,
+                                      uint64_t capacity,
+                                      uint64_t *needed,
+                                      struct oxp_error **err);
+
+/**
+ * Makes a run of a pipeline, without tokens or inputs; free it with oxp_run_free.
+ * `options`, which may be NULL, are of kind OXP_OPTIONS_RUN.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_ARGUMENT and
+ * OXP_ERR_BUSY (`options`), OXP_ERR_OUT_OF_MEMORY.
+ */
+oxp_status oxp_run_create(struct oxp_pipeline *pipeline,
+                          const struct oxp_options *options,
+                          struct oxp_run **run,
+                          struct oxp_error **err);
+
+/** Frees a run. NULL and what is no live run are ignored. */
+void oxp_run_free(struct oxp_run *run);
+
+/**
+ * Appends `count` prompt tokens. After a finished answer this starts the next turn.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (an id outside of the vocabulary, more tokens than the
+ * model takes), OXP_ERR_INVALID_STATE (no token loop), OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ */
+oxp_status oxp_run_append_tokens(struct oxp_run *run,
+                                 const int32_t *tokens,
+                                 uint64_t count,
+                                 struct oxp_error **err);
+
+/**
+ * Encodes and appends text. With `add_special` 1 the tokenizer adds its own special tokens
+ * (a rendered chat template has them already), with 0 it does not. `token_count`, which
+ * may be NULL, gets how many tokens it became.
+ *
+ * Errors: OXP_ERR_UNSUPPORTED (no tokenizer), OXP_ERR_TOKENIZER, OXP_ERR_INVALID_UTF8, and
+ * as oxp_run_append_tokens.
+ */
+oxp_status oxp_run_append_text(struct oxp_run *run,
+                               const char *text,
+                               uint64_t text_len,
+                               int32_t add_special,
+                               uint64_t *token_count,
+                               struct oxp_error **err);
+
+/**
+ * Feeds what has not run yet, chooses a token and appends it; `event` says what happened.
+ * A package without a token loop runs once and finishes with OXP_FINISH_COMPLETED.
+ * `cancel` may be NULL.
+ *
+ * Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
+ * OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
+ * OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ */
+oxp_status oxp_run_step(struct oxp_run *run,
+                        struct oxp_event *event,
+                        const struct oxp_cancel *cancel,
+                        struct oxp_error **err);
+
+/**
+ * Steps until the run is finished. `finish_reason`, which may be NULL, gets an OXP_FINISH_
+ * code. `on_event`, which may be NULL, is told each step. `cancel` may be NULL; "timeout_ms"
+ * counts over the whole call.
+ *
+ * Errors: as oxp_run_step. Steps before the failing one have happened.
+ */
+oxp_status oxp_run_generate(struct oxp_run *run,
+                            uint32_t *finish_reason,
+                            oxp_event_fn on_event,
+                            void *user_data,
+                            const struct oxp_cancel *cancel,
+                            struct oxp_error **err);
+
+/**
+ * Feeds what has not run yet and stops before a token is chosen: look at oxp_run_get_logits
+ * and call oxp_run_force_token. `cancel` may be NULL.
+ *
+ * Errors: as oxp_run_step.
+ */
+oxp_status oxp_run_forward(struct oxp_run *run,
+                           const struct oxp_cancel *cancel,
+                           struct oxp_error **err);
+
+/**
+ * Makes `token` the choice from the current logits: after oxp_run_forward it is appended,
+ * after a step it takes the place of the token that the step chose. `event` says what
+ * happened.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (outside of the vocabulary), OXP_ERR_INVALID_STATE (no
+ * logits), OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
+ * OXP_ERR_BUSY, OXP_ERR_POISONED.
+ */
+oxp_status oxp_run_force_token(struct oxp_run *run,
+                               int32_t token,
+                               struct oxp_event *event,
+                               struct oxp_error **err);
+
+/**
+ * Keeps the first `length` tokens and forgets the others. 0 starts over; inputs stay set.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (more than there are), OXP_ERR_INVALID_STATE (no token
+ * loop), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ */
+oxp_status oxp_run_rewind(struct oxp_run *run, uint64_t length, struct oxp_error **err);
+
+/**
+ * Runs the final_only components; their outputs are then values of the run. `cancel` may
+ * be NULL.
+ *
+ * Errors: as oxp_run_step.
+ */
+oxp_status oxp_run_finish(struct oxp_run *run,
+                          const struct oxp_cancel *cancel,
+                          struct oxp_error **err);
+
+/**
+ * Runs one on_demand component; its outputs are then values of the run. `cancel` may be
+ * NULL.
+ *
+ * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_INVALID_STATE (another phase),
+ * OXP_ERR_INVALID_UTF8, and as oxp_run_step.
+ */
+oxp_status oxp_run_execute(struct oxp_run *run,
+                           const char *component,
+                           uint64_t component_len,
+                           const struct oxp_cancel *cancel,
+                           struct oxp_error **err);
+
+/**
+ * Sets an input that the request brings, "vision_encoder.pixel_values"; it is checked
+ * against the port and copied at once. Another value than before makes the components that
+ * depend on it run again.
+ *
+ * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
+ * "component.port", or an input that the pipeline feeds itself), OXP_ERR_STRUCT_SIZE,
+ * OXP_ERR_INVALID_TENSOR, OXP_ERR_UNSUPPORTED_DTYPE, OXP_ERR_DTYPE_MISMATCH,
+ * OXP_ERR_SHAPE_MISMATCH, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ */
+oxp_status oxp_run_set_input(struct oxp_run *run,
+                             const char *address,
+                             uint64_t address_len,
+                             const struct oxp_tensor_in *tensor,
+                             struct oxp_error **err);
+
+/**
+ * Takes an input back that oxp_run_set_input has set.
+ *
+ * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT,
+ * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY,
+ * OXP_ERR_POISONED.
+ */
+oxp_status oxp_run_clear_input(struct oxp_run *run,
+                               const char *address,
+                               uint64_t address_len,
+                               struct oxp_error **err);
+
+/**
+ * A value of the run, "component.port": an output as it was last computed, or an input
+ * that was set. `tensor`, whose content before the call does not matter, gets a view
+ * without a copy, borrowed until the next call on the run that changes it, or until the
+ * run is freed.
+ *
+ * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
+ * "component.port"), OXP_ERR_INVALID_STATE (no value yet), OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ */
+oxp_status oxp_run_get_tensor(struct oxp_run *run,
+                              const char *address,
+                              uint64_t address_len,
+                              struct oxp_tensor_in *tensor,
+                              struct oxp_error **err);
+
+/**
+ * Copies a value of the run, "component.port", into the caller's memory.
+ *
+ * Errors: OXP_ERR_BUFFER_TOO_SMALL (dtype, byte_len and rank are what the value needs),
+ * OXP_ERR_OVERLAP (data and shape), OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_TENSOR, and as
+ * oxp_run_get_tensor.
+ */
+oxp_status oxp_run_copy_tensor(struct oxp_run *run,
+                               const char *address,
+                               uint64_t address_len,
+                               struct oxp_tensor_out *tensor,
+                               struct oxp_error **err);
+
+/**
+ * The logits of the last position that ran, float32, one for each token of the vocabulary:
+ * what the last step chose from. `logits` is borrowed until the next call on the run that
+ * changes it, or until the run is freed; `count` gets their number.
+ *
+ * Errors: OXP_ERR_INVALID_STATE (nothing ran yet, or no token loop), OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ */
+oxp_status oxp_run_get_logits(struct oxp_run *run,
+                              const float **logits,
+                              uint64_t *count,
+                              struct oxp_error **err);
+
+/**
+ * All token ids of the run, appended and chosen, into `buffer` of `capacity` ids; `needed`
+ * gets their number. Too small a buffer is left untouched; NULL with capacity 0 asks.
+ *
+ * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
+ * OXP_ERR_BUSY, OXP_ERR_POISONED.
+ */
+oxp_status oxp_run_tokens_copy(struct oxp_run *run,
+                               int32_t *buffer,
+                               uint64_t capacity,
+                               uint64_t *needed,
+                               struct oxp_error **err);
+
+/**
+ * What the run has done so far, and whether it is finished.
+ *
+ * Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
+ * OXP_ERR_BUSY, OXP_ERR_POISONED.
+ */
+oxp_status oxp_run_get_stats(struct oxp_run *run,
+                             struct oxp_run_stats *stats,
+                             struct oxp_error **err);
+
+/**
+ * Opens a `tokenizer.json` at `path` (UTF-8), and `tokenizer_config.json` beside it for the
+ * roles of special tokens, if that is there. Free it with oxp_tokenizer_free.
+ *
+ * Errors: OXP_ERR_IO, OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8.
+ */
+oxp_status oxp_tokenizer_open(const char *path,
+                              uint64_t path_len,
+                              struct oxp_tokenizer **tokenizer,
+                              struct oxp_error **err);
+
+/**
+ * As oxp_tokenizer_open, from the bytes of `tokenizer.json` and of `tokenizer_config.json`;
+ * `config` may be NULL if there is none. They are not kept.
+ *
+ * Errors: OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_tokenizer_open_memory(const void *json,
+                                     uint64_t json_len,
+                                     const void *config,
+                                     uint64_t config_len,
+                                     struct oxp_tokenizer **tokenizer,
+                                     struct oxp_error **err);
+
+/**
+ * The tokenizer of a pipeline's package, as a handle of its own: free it with
+ * oxp_tokenizer_free, before or after the pipeline.
+ *
+ * Errors: OXP_ERR_UNSUPPORTED (the package has none), OXP_ERR_INVALID_HANDLE,
+ * OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_tokenizer_open_pipeline(const struct oxp_pipeline *pipeline,
+                                       struct oxp_tokenizer **tokenizer,
+                                       struct oxp_error **err);
+
+/**
+ * Frees a tokenizer; its decode streams live on. NULL and what is no live tokenizer are
+ * ignored.
+ */
+void oxp_tokenizer_free(struct oxp_tokenizer *tokenizer);
+
+/**
+ * Token ids of UTF-8 text, into `ids` of `capacity` ids; `needed` gets their number. Too
+ * small a buffer is left untouched; NULL with capacity 0 asks. With `add_special` 1 the
+ * tokenizer adds its own special tokens, with 0 it does not.
+ *
+ * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_TOKENIZER, OXP_ERR_INVALID_ARGUMENT,
+ * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_tokenizer_encode_copy(const struct oxp_tokenizer *tokenizer,
+                                     const char *text,
+                                     uint64_t text_len,
+                                     int32_t add_special,
+                                     int32_t *ids,
+                                     uint64_t capacity,
+                                     uint64_t *needed,
+                                     struct oxp_error **err);
+
+/**
+ * Text of `count` token ids, by the rule of strings out. With `skip_special` 1 special
+ * tokens are left out.
+ *
+ * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_TOKENIZER (an id outside of the vocabulary),
+ * OXP_ERR_INVALID_ARGUMENT, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_tokenizer_decode_copy(const struct oxp_tokenizer *tokenizer,
+                                     const int32_t *ids,
+                                     uint64_t count,
+                                     int32_t skip_special,
+                                     char *buffer,
+                                     uint64_t capacity,
+                                     uint64_t *needed,
+                                     struct oxp_error **err);
+
+/**
+ * How many tokens have an id, added ones included.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_tokenizer_get_vocab_size(const struct oxp_tokenizer *tokenizer,
+                                        uint64_t *size,
+                                        struct oxp_error **err);
+
+/**
+ * The token with a role, an OXP_TOKEN_ code: `id` gets its id, or -1 if there is none;
+ * `text`, which may be NULL, its text that ends with a NUL, borrowed until the tokenizer is
+ * freed, "" if there is none; `text_len`, which may be NULL, the length in bytes.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (`role`), OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_tokenizer_get_special(const struct oxp_tokenizer *tokenizer,
+                                     uint32_t role,
+                                     int32_t *id,
+                                     const char **text,
+                                     uint64_t *text_len,
+                                     struct oxp_error **err);
+
+/**
+ * The text of one token as the vocabulary writes it, by the rule of strings out.
+ *
+ * Errors: OXP_ERR_OUT_OF_RANGE (no such id), OXP_ERR_BUFFER_TOO_SMALL,
+ * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_tokenizer_token_copy(const struct oxp_tokenizer *tokenizer,
+                                    int32_t id,
+                                    char *buffer,
+                                    uint64_t capacity,
+                                    uint64_t *needed,
+                                    struct oxp_error **err);
+
+/**
+ * The id of a token as the vocabulary writes it: `id` gets it, or -1 if there is none.
+ *
+ * Errors: OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_tokenizer_find_token(const struct oxp_tokenizer *tokenizer,
+                                    const char *token,
+                                    uint64_t token_len,
+                                    int32_t *id,
+                                    struct oxp_error **err);
+
+/**
+ * Sets `special` to 1 if decoding with `skip_special` leaves the token out, else to 0.
+ *
+ * Errors: OXP_ERR_OUT_OF_RANGE (no such id), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_tokenizer_is_special(const struct oxp_tokenizer *tokenizer,
+                                    int32_t id,
+                                    int32_t *special,
+                                    struct oxp_error **err);
+
+/**
+ * Makes a decode stream of a tokenizer; free it with oxp_decode_stream_free. With
+ * `skip_special` 1 special tokens give no text.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_decode_stream_create(const struct oxp_tokenizer *tokenizer,
+                                    int32_t skip_special,
+                                    struct oxp_decode_stream **stream,
+                                    struct oxp_error **err);
+
+/**
+ * Adds a token: `text` gets the text that has become certain with it, ending with a NUL,
+ * "" while a character is incomplete, borrowed until the next call on the stream;
+ * `text_len`, which may be NULL, its length in bytes.
+ *
+ * Errors: OXP_ERR_TOKENIZER (an id outside of the vocabulary), OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ */
+oxp_status oxp_decode_stream_push(struct oxp_decode_stream *stream,
+                                  int32_t id,
+                                  const char **text,
+                                  uint64_t *text_len,
+                                  struct oxp_error **err);
+
+/**
+ * Ends the text: `text` gets what was held back, incomplete characters as U+FFFD. The
+ * stream is then as new. As oxp_decode_stream_push.
+ *
+ * Errors: OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY,
+ * OXP_ERR_POISONED.
+ */
+oxp_status oxp_decode_stream_flush(struct oxp_decode_stream *stream,
+                                   const char **text,
+                                   uint64_t *text_len,
+                                   struct oxp_error **err);
+
+/** Frees a decode stream. NULL and what is no live stream are ignored. */
+void oxp_decode_stream_free(struct oxp_decode_stream *stream);
+
+/**
+ * Parses a template. `tokenizer`, which may be NULL, gives the special tokens that the
+ * template may write (bos_token, eos_token, ...). Free it with oxp_chat_template_free.
+ *
+ * Errors: OXP_ERR_CHAT_TEMPLATE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
+ * OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_chat_template_create(const char *source,
+                                    uint64_t source_len,
+                                    const struct oxp_tokenizer *tokenizer,
+                                    struct oxp_chat_template **chat_template,
+                                    struct oxp_error **err);
+
+/**
+ * The chat template of a pipeline's package, as a handle of its own: free it with
+ * oxp_chat_template_free, before or after the pipeline.
+ *
+ * Errors: OXP_ERR_UNSUPPORTED (the package has none), OXP_ERR_INVALID_HANDLE,
+ * OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_chat_template_open_pipeline(const struct oxp_pipeline *pipeline,
+                                           struct oxp_chat_template **chat_template,
+                                           struct oxp_error **err);
+
+/** Frees a chat template. NULL and what is no live chat template are ignored. */
+void oxp_chat_template_free(struct oxp_chat_template *chat_template);
+
+/**
+ * The prompt of a conversation, by the rule of strings out. All arguments are JSON text:
+ * `messages` an array of {"role": ..., "content": ...}; `tools`, which may be NULL, an
+ * array; `extra`, which may be NULL, an object of further template variables, which win
+ * over the others. With `add_generation_prompt` 1 the text ends with the opening of the
+ * assistant's answer. Append it with `add_special` 0: the special tokens are in it.
+ *
+ * Errors: OXP_ERR_CHAT_TEMPLATE (the template raised an error), OXP_ERR_INVALID_ARGUMENT
+ * (not such JSON), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
+ * OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_chat_template_render_copy(const struct oxp_chat_template *chat_template,
+                                         const char *messages,
+                                         uint64_t messages_len,
+                                         const char *tools,
+                                         uint64_t tools_len,
+                                         const char *extra,
+                                         uint64_t extra_len,
+                                         int32_t add_generation_prompt,
+                                         char *buffer,
+                                         uint64_t capacity,
+                                         uint64_t *needed,
+                                         struct oxp_error **err);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* OXPIPE_H */
+
+/*
+ * Initialisers: `oxp_tensor_in x = OXP_TENSOR_IN_INIT;`, then set what you need.
+ */
+
+#define OXP_TENSOR_IN_INIT \
+  { (uint32_t)sizeof(oxp_tensor_in), 0, NULL, 0, NULL, 0, 0 }
+
+#define OXP_TENSOR_OUT_INIT \
+  { (uint32_t)sizeof(oxp_tensor_out), 0, NULL, 0, 0, NULL, 0, 0 }
+
+#define OXP_NAMED_IN_INIT \
+  { NULL, 0, OXP_TENSOR_IN_INIT }
+
+#define OXP_NAMED_OUT_INIT \
+  { NULL, 0, OXP_TENSOR_OUT_INIT }
+
+#define OXP_FILE_INIT \
+  { NULL, 0, NULL, 0 }
+
+#define OXP_PORT_INFO_INIT \
+  { (uint32_t)sizeof(oxp_port_info), 0, NULL, 0, NULL, 0, NULL, NULL, 0, 0 }
+
+#define OXP_SESSION_STATS_INIT \
+  { (uint32_t)sizeof(oxp_session_stats), 0, 0 }
+
+#define OXP_COMPONENT_INFO_INIT \
+  { (uint32_t)sizeof(oxp_component_info), 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, 0, 0, 0, 0 }
+
+#define OXP_PIPELINE_INFO_INIT \
+  { (uint32_t)sizeof(oxp_pipeline_info), 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, 0, 0, 0 }
+
+#define OXP_EVENT_INIT \
+  { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0 }
+
+#define OXP_RUN_STATS_INIT \
+  { (uint32_t)sizeof(oxp_run_stats), 0, 0, 0, 0, 0, 0, 0 }
+
+/* The layouts are part of the ABI: a compiler that lays them out otherwise stops here. */
+#if defined(__cplusplus) && __cplusplus >= 201103L
+#define OXP_LAYOUT_(type, size) static_assert(sizeof(type) == (size), "layout of " #type)
+#elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+#define OXP_LAYOUT_(type, size) _Static_assert(sizeof(type) == (size), "layout of " #type)
+#endif
+#ifdef OXP_LAYOUT_
+OXP_LAYOUT_(oxp_tensor_in, 40);
+OXP_LAYOUT_(oxp_tensor_out, 48);
+OXP_LAYOUT_(oxp_named_in, 56);
+OXP_LAYOUT_(oxp_named_out, 64);
+OXP_LAYOUT_(oxp_file, 32);
+OXP_LAYOUT_(oxp_port_info, 64);
+OXP_LAYOUT_(oxp_session_stats, 16);
+OXP_LAYOUT_(oxp_component_info, 112);
+OXP_LAYOUT_(oxp_pipeline_info, 112);
+OXP_LAYOUT_(oxp_load_progress, 40);
+OXP_LAYOUT_(oxp_event, 88);
+OXP_LAYOUT_(oxp_run_stats, 56);
+#undef OXP_LAYOUT_
+#endif

@@ -1,0 +1,130 @@
+//! Chat templates: a conversation as the text that a model was trained on.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use crate::text::{ChatRequest, ChatTemplate, SpecialTokens};
+
+use super::error::oxp_error;
+use super::failure::Failure;
+use super::guard::{guard, guard_free};
+use super::handle::{self, Object, Tag};
+use super::pipeline::{PipelineObject, oxp_pipeline};
+use super::run::flag;
+use super::status::{OXP_ERR_UNSUPPORTED, oxp_status};
+use super::strings::{Out, copy_text, optional_text, text};
+use super::tokenizer::{TokenizerObject, oxp_tokenizer};
+
+/// A Hugging Face chat template (Jinja). Shared: any thread, any number of calls at once.
+pub struct oxp_chat_template {
+    _private: [u8; 0],
+}
+
+struct TemplateObject(Arc<ChatTemplate>);
+
+impl Object for TemplateObject {
+    type Opaque = oxp_chat_template;
+    const TAG: Tag = Tag::ChatTemplate;
+}
+
+/// Parses a template. `tokenizer`, which may be NULL, gives the special tokens that the
+/// template may write (bos_token, eos_token, ...). Free it with oxp_chat_template_free.
+///
+/// Errors: OXP_ERR_CHAT_TEMPLATE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
+/// OXP_ERR_INVALID_HANDLE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_chat_template_create(
+    source: *const c_char,
+    source_len: u64,
+    tokenizer: *const oxp_tokenizer,
+    chat_template: *mut *mut oxp_chat_template,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |_| {
+            let out = Out::new(chat_template, std::ptr::null_mut(), "chat_template")?;
+            let source = text(source, source_len, "source")?;
+            let template = match handle::get_optional::<TokenizerObject>(tokenizer, "tokenizer")? {
+                Some(given) => ChatTemplate::new("chat template", source, given.tokenizer.special_tokens())?,
+                None => ChatTemplate::new("chat template", source, &SpecialTokens::default())?,
+            };
+            out.set(handle::create(TemplateObject(Arc::new(template))));
+            Ok(())
+        })
+    }
+}
+
+/// The chat template of a pipeline's package, as a handle of its own: free it with
+/// oxp_chat_template_free, before or after the pipeline.
+///
+/// Errors: OXP_ERR_UNSUPPORTED (the package has none), OXP_ERR_INVALID_HANDLE,
+/// OXP_ERR_NULL_POINTER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_chat_template_open_pipeline(
+    pipeline: *const oxp_pipeline,
+    chat_template: *mut *mut oxp_chat_template,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let out = Out::new(chat_template, std::ptr::null_mut(), "chat_template")?;
+            let pipeline = call.on::<PipelineObject>(pipeline, "pipeline")?;
+            let Some(template) = pipeline.pipeline.chat_template() else {
+                return Err(Failure::new(
+                    OXP_ERR_UNSUPPORTED,
+                    "the package has no chat template; make one with oxp_chat_template_create",
+                ));
+            };
+            out.set(handle::create(TemplateObject(template.clone())));
+            Ok(())
+        })
+    }
+}
+
+/// Frees a chat template. NULL and what is no live chat template are ignored.
+#[unsafe(no_mangle)]
+pub extern "C" fn oxp_chat_template_free(chat_template: *mut oxp_chat_template) {
+    guard_free::<TemplateObject>(chat_template);
+}
+
+/// The prompt of a conversation, by the rule of strings out. All arguments are JSON text:
+/// `messages` an array of {"role": ..., "content": ...}; `tools`, which may be NULL, an
+/// array; `extra`, which may be NULL, an object of further template variables, which win
+/// over the others. With `add_generation_prompt` 1 the text ends with the opening of the
+/// assistant's answer. Append it with `add_special` 0: the special tokens are in it.
+///
+/// Errors: OXP_ERR_CHAT_TEMPLATE (the template raised an error), OXP_ERR_INVALID_ARGUMENT
+/// (not such JSON), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
+/// OXP_ERR_INVALID_HANDLE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_chat_template_render_copy(
+    chat_template: *const oxp_chat_template,
+    messages: *const c_char,
+    messages_len: u64,
+    tools: *const c_char,
+    tools_len: u64,
+    extra: *const c_char,
+    extra_len: u64,
+    add_generation_prompt: i32,
+    buffer: *mut c_char,
+    capacity: u64,
+    needed: *mut u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let needed = Out::new(needed, 0, "needed")?;
+            let template = call.on::<TemplateObject>(chat_template, "chat_template")?;
+            let request = ChatRequest {
+                messages: text(messages, messages_len, "messages")?,
+                tools: optional_text(tools, tools_len, "tools")?,
+                extra: optional_text(extra, extra_len, "extra")?,
+                add_generation_prompt: flag(add_generation_prompt, "add_generation_prompt")?,
+            };
+            copy_text(&template.0.render(&request)?, buffer, capacity, &needed)
+        })
+    }
+}

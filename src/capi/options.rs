@@ -1,0 +1,337 @@
+//! Options: string keys and values, checked when they are set.
+
+use std::ffi::c_char;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::pipeline::{PipelineOptions, RunSettings};
+use crate::runtime::{BackendChoice, RuntimeSettings};
+
+use super::error::oxp_error;
+use super::failure::{Failure, Result};
+use super::guard::{guard, guard_free};
+use super::handle::{self, Object, Serial, Tag};
+use super::status::{OXP_ERR_INVALID_ARGUMENT, OXP_ERR_INVALID_OPTION, OXP_ERR_UNKNOWN_OPTION, oxp_status};
+use super::strings::{Out, text};
+
+/// Options for oxp_runtime_create:
+///   "threads"       threads that a component may use, 1 to 1024; default: one a core
+///   "ort_library"   path of ONNX Runtime's shared library; default: ORT_DYLIB_PATH, then
+///                   beside liboxpipe, then the system's search path
+pub const OXP_OPTIONS_RUNTIME: u32 = 1;
+/// Options for oxp_session_open and oxp_session_open_memory:
+///   "backend"         "auto", "native" or "ort"; default "auto"
+///   "threads"         1 to 1024; default: the runtime's
+///   "name"            what messages call the graph; default: nothing
+///   "load_timeout_ms" milliseconds after which opening fails
+///   "run_timeout_ms"  milliseconds after which each run fails
+pub const OXP_OPTIONS_SESSION: u32 = 2;
+/// Options for oxp_pipeline_open and oxp_pipeline_open_memory:
+///   "backend"         for components without an option of their own: "auto", "native" or
+///                     "ort"; default: OXP_NATIVE_STEP_COMPONENTS, then "auto"
+///   "backend.NAME"    for the component NAME
+///   "threads"         1 to 1024; default: the runtime's
+///   "load_timeout_ms" milliseconds after which opening fails
+pub const OXP_OPTIONS_PIPELINE: u32 = 3;
+/// Options for oxp_run_create:
+///   "max_tokens"      tokens to choose after each append; default: the package's limit
+///   "stop_on_eos"     "true" or "false": whether an end token finishes; default "true"
+///   "chunk_size"      the most prompt tokens that one pass feeds; default: all
+///   "timeout_ms"      milliseconds after which a step, generate, forward, finish or
+///                     execute call fails
+pub const OXP_OPTIONS_RUN: u32 = 4;
+
+/// Settings for one kind of object, by key. May be used for any number of objects and
+/// freed at once after. Serial: one call at a time, any thread.
+pub struct oxp_options {
+    _private: [u8; 0],
+}
+
+pub(super) struct OptionsObject(Serial<Options>);
+
+impl Object for OptionsObject {
+    type Opaque = oxp_options;
+    const TAG: Tag = Tag::Options;
+}
+
+enum Options {
+    Runtime(RuntimeSettings),
+    Session(SessionOptions),
+    Pipeline(PipelineSettings),
+    Run(RunOptions),
+}
+
+#[derive(Clone, Default)]
+pub(super) struct SessionOptions {
+    pub backend: BackendChoice,
+    pub threads: Option<usize>,
+    pub name: String,
+    pub load_timeout: Option<Duration>,
+    pub run_timeout: Option<Duration>,
+    pub test_hook: TestHook,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct PipelineSettings {
+    pub options: PipelineOptions,
+    pub load_timeout: Option<Duration>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct RunOptions {
+    pub settings: RunSettings,
+    pub timeout: Option<Duration>,
+    pub test_hook: TestHook,
+}
+
+/// A panic on purpose, for the tests of the panic boundary; nothing in a released library.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TestHook {
+    #[cfg(feature = "test-hooks")]
+    panic: bool,
+}
+
+impl TestHook {
+    /// Where the hooks of the header's calls are.
+    pub fn reached(self) {
+        #[cfg(feature = "test-hooks")]
+        assert!(!self.panic, "a panic that a test asked for");
+    }
+}
+
+/// Makes options of one kind, an OXP_OPTIONS_ code, all at their defaults; free them with
+/// oxp_options_free.
+///
+/// Errors: OXP_ERR_INVALID_ARGUMENT (`kind`), OXP_ERR_NULL_POINTER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_options_create(
+    kind: u32,
+    options: *mut *mut oxp_options,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |_| {
+            let out = Out::new(options, std::ptr::null_mut(), "options")?;
+            let options = match kind {
+                OXP_OPTIONS_RUNTIME => Options::Runtime(RuntimeSettings::default()),
+                OXP_OPTIONS_SESSION => Options::Session(SessionOptions::default()),
+                OXP_OPTIONS_PIPELINE => Options::Pipeline(PipelineSettings::default()),
+                OXP_OPTIONS_RUN => Options::Run(RunOptions::default()),
+                other => {
+                    return Err(Failure::argument(format!(
+                        "there is no kind {other} of options; the kinds are OXP_OPTIONS_RUNTIME (1), _SESSION \
+                         (2), _PIPELINE (3), _RUN (4)"
+                    )));
+                }
+            };
+            out.set(handle::create(OptionsObject(Serial::new(options))));
+            Ok(())
+        })
+    }
+}
+
+/// Sets one option; the last value of a key counts. The value is checked at once, except
+/// that only opening a pipeline knows whether it has the component of "backend.NAME".
+///
+/// Errors: OXP_ERR_UNKNOWN_OPTION and OXP_ERR_INVALID_OPTION, whose messages list what is
+/// known, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_options_set(
+    options: *mut oxp_options,
+    key: *const c_char,
+    key_len: u64,
+    value: *const c_char,
+    value_len: u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let options = call.on::<OptionsObject>(options, "options")?;
+            let mut options = options.0.enter()?;
+            let key = text(key, key_len, "key")?;
+            let value = text(value, value_len, "value")?;
+            match &mut *options {
+                Options::Runtime(settings) => set_runtime(settings, key, value),
+                Options::Session(settings) => set_session(settings, key, value),
+                Options::Pipeline(settings) => set_pipeline(settings, key, value),
+                Options::Run(settings) => set_run(settings, key, value),
+            }
+        })
+    }
+}
+
+/// Frees options; what was made with them stays. NULL and what is no live options object
+/// are ignored.
+#[unsafe(no_mangle)]
+pub extern "C" fn oxp_options_free(options: *mut oxp_options) {
+    guard_free::<OptionsObject>(options);
+}
+
+fn set_runtime(settings: &mut RuntimeSettings, key: &str, value: &str) -> Result<()> {
+    match key {
+        "threads" => settings.threads = Some(threads(key, value)?),
+        "ort_library" if value.is_empty() => return Err(invalid(key, value, "the path of a file")),
+        "ort_library" => settings.ort_library_path = Some(PathBuf::from(value)),
+        _ => return Err(unknown(key, "a runtime", &["threads", "ort_library"])),
+    }
+    Ok(())
+}
+
+fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<()> {
+    match key {
+        "backend" => settings.backend = backend(key, value)?,
+        "threads" => settings.threads = Some(threads(key, value)?),
+        "name" => settings.name = value.to_owned(),
+        "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
+        "run_timeout_ms" => settings.run_timeout = Some(milliseconds(key, value)?),
+        #[cfg(feature = "test-hooks")]
+        "test_panic" => settings.test_hook.panic = flag(key, value)?,
+        _ => {
+            let known = ["backend", "threads", "name", "load_timeout_ms", "run_timeout_ms"];
+            return Err(unknown(key, "a session", &known));
+        }
+    }
+    Ok(())
+}
+
+fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Result<()> {
+    let options = &mut settings.options;
+    match key {
+        "backend" => options.backend = Some(backend(key, value)?),
+        "threads" => options.threads = Some(threads(key, value)?),
+        "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
+        _ => match key.strip_prefix("backend.") {
+            Some(component) if !component.is_empty() => {
+                let choice = backend(key, value)?;
+                options.component_backends.retain(|(name, _)| name != component);
+                options.component_backends.push((component.to_owned(), choice));
+            }
+            _ => {
+                let known = ["backend", "backend.NAME", "threads", "load_timeout_ms"];
+                return Err(unknown(key, "a pipeline", &known));
+            }
+        },
+    }
+    Ok(())
+}
+
+fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
+    let settings = &mut options.settings;
+    match key {
+        "max_tokens" => settings.max_tokens = Some(number(key, value, 1, u64::MAX)?),
+        "stop_on_eos" => settings.stop_on_eos = flag(key, value)?,
+        "chunk_size" => {
+            settings.chunk_size = Some(number(key, value, 1, u32::MAX.into())? as usize);
+        }
+        "timeout_ms" => options.timeout = Some(milliseconds(key, value)?),
+        #[cfg(feature = "test-hooks")]
+        "test_panic" => options.test_hook.panic = flag(key, value)?,
+        _ => {
+            let known = ["max_tokens", "stop_on_eos", "chunk_size", "timeout_ms"];
+            return Err(unknown(key, "a run", &known));
+        }
+    }
+    Ok(())
+}
+
+fn unknown(key: &str, what: &str, known: &[&str]) -> Failure {
+    Failure::new(
+        OXP_ERR_UNKNOWN_OPTION,
+        format!(
+            "{what} has no option \"{key}\"; its options are {}",
+            known.join(", ")
+        ),
+    )
+}
+
+fn invalid(key: &str, value: &str, expected: &str) -> Failure {
+    Failure::new(
+        OXP_ERR_INVALID_OPTION,
+        format!("option \"{key}\" cannot be \"{value}\"; it is {expected}"),
+    )
+}
+
+fn number(key: &str, value: &str, least: u64, most: u64) -> Result<u64> {
+    let number = value.parse::<u64>().ok().filter(|n| (least..=most).contains(n));
+    number.ok_or_else(|| invalid(key, value, &format!("a whole number from {least} to {most}")))
+}
+
+fn threads(key: &str, value: &str) -> Result<usize> {
+    number(key, value, 1, 1024).map(|n| n as usize)
+}
+
+fn milliseconds(key: &str, value: &str) -> Result<Duration> {
+    number(key, value, 1, u64::MAX).map(Duration::from_millis)
+}
+
+fn flag(key: &str, value: &str) -> Result<bool> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(invalid(key, value, "\"true\" or \"false\"")),
+    }
+}
+
+fn backend(key: &str, value: &str) -> Result<BackendChoice> {
+    value
+        .parse()
+        .map_err(|_| invalid(key, value, "\"auto\", \"native\" or \"ort\""))
+}
+
+/// The settings in an options handle; NULL means the defaults.
+fn read<T: Default>(
+    options: *const oxp_options,
+    take: impl FnOnce(&Options) -> Option<T>,
+    kind: &str,
+) -> Result<T> {
+    let Some(options) = handle::get_optional::<OptionsObject>(options, "options")? else {
+        return Ok(T::default());
+    };
+    let options = options.0.enter()?;
+    take(&options).ok_or_else(|| {
+        let found = match &*options {
+            Options::Runtime(_) => "OXP_OPTIONS_RUNTIME",
+            Options::Session(_) => "OXP_OPTIONS_SESSION",
+            Options::Pipeline(_) => "OXP_OPTIONS_PIPELINE",
+            Options::Run(_) => "OXP_OPTIONS_RUN",
+        };
+        Failure::new(
+            OXP_ERR_INVALID_ARGUMENT,
+            format!("options were made with {found}; this call takes {kind}"),
+        )
+    })
+}
+
+pub(super) fn runtime(options: *const oxp_options) -> Result<RuntimeSettings> {
+    let take = |options: &Options| match options {
+        Options::Runtime(settings) => Some(settings.clone()),
+        _ => None,
+    };
+    read(options, take, "OXP_OPTIONS_RUNTIME")
+}
+
+pub(super) fn session(options: *const oxp_options) -> Result<SessionOptions> {
+    let take = |options: &Options| match options {
+        Options::Session(settings) => Some(settings.clone()),
+        _ => None,
+    };
+    read(options, take, "OXP_OPTIONS_SESSION")
+}
+
+pub(super) fn pipeline(options: *const oxp_options) -> Result<PipelineSettings> {
+    let take = |options: &Options| match options {
+        Options::Pipeline(settings) => Some(settings.clone()),
+        _ => None,
+    };
+    read(options, take, "OXP_OPTIONS_PIPELINE")
+}
+
+pub(super) fn run(options: *const oxp_options) -> Result<RunOptions> {
+    let take = |options: &Options| match options {
+        Options::Run(settings) => Some(settings.clone()),
+        _ => None,
+    };
+    read(options, take, "OXP_OPTIONS_RUN")
+}

@@ -1,0 +1,435 @@
+//! Runs: one request's state, and the calls that move it on.
+
+use std::ffi::{c_char, c_void};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use crate::component::RunControl;
+use crate::generation::FinishReason;
+use crate::pipeline::{Event, Run};
+
+use super::cancel::{self, oxp_cancel};
+use super::error::oxp_error;
+use super::failure::{Failure, Result};
+use super::guard::{guard, guard_free, outside};
+use super::handle::{self, Object, Serial, Tag};
+use super::memory::Text;
+use super::options::{self, TestHook, oxp_options};
+use super::pipeline::{PipelineObject, oxp_pipeline};
+use super::status::{OXP_ERR_CANCELLED, oxp_status};
+use super::strings::{Out, array, text};
+use super::structs::{InfoOut, info_struct};
+
+/// Why a run is finished: not yet; an end token was chosen; as many tokens were chosen as
+/// were allowed; the sequence is as long as the model takes; a package without a token
+/// loop has run.
+pub const OXP_FINISH_NONE: u32 = 0;
+pub const OXP_FINISH_END_OF_TEXT: u32 = 1;
+pub const OXP_FINISH_MAX_TOKENS: u32 = 2;
+pub const OXP_FINISH_CONTEXT_FULL: u32 = 3;
+pub const OXP_FINISH_COMPLETED: u32 = 4;
+
+/// One request to a pipeline: its tokens, inputs, values and KV cache. Serial: one call at a
+/// time, any thread; a call that overlaps another, or that comes from a callback of one,
+/// fails with OXP_ERR_BUSY. A call that fails leaves the run as it was, and usable.
+pub struct oxp_run {
+    _private: [u8; 0],
+}
+
+/// What a step did.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct oxp_event {
+    /// Set by the caller: sizeof(oxp_event); OXP_EVENT_INIT sets it.
+    pub struct_size: u32,
+    /// The chosen token id; -1 if the package has no token loop.
+    pub token: i32,
+    /// An OXP_FINISH_ code; OXP_FINISH_NONE while there is more to come.
+    pub finish_reason: u32,
+    /// With OXP_FINISH_END_OF_TEXT, the token's place in the package's list of end tokens;
+    /// else -1.
+    pub finish_index: i32,
+    /// UTF-8 text that has become certain with this token, often ""; ends with a NUL.
+    /// Borrowed until the next call on the run; in a callback, until that returns.
+    pub text: *const c_char,
+    /// In bytes, without the NUL.
+    pub text_len: u64,
+    /// Natural logarithm of the token's probability under softmax of the logits; 0 without
+    /// a token.
+    pub logprob: f32,
+    /// 0.
+    pub reserved: u32,
+    /// Tokens that the host has appended to the run so far.
+    pub prompt_tokens: u64,
+    /// Tokens that were chosen in the run so far.
+    pub generated_tokens: u64,
+    /// Nanoseconds of this step in components that run once for a prompt.
+    pub prompt_components_ns: u64,
+    /// Nanoseconds of this step in every_step components other than the decoder.
+    pub step_components_ns: u64,
+    /// Nanoseconds of this step in the decoder.
+    pub decoder_ns: u64,
+    /// Nanoseconds of the whole step.
+    pub total_ns: u64,
+}
+
+info_struct!(oxp_event, 88);
+
+/// Told each step of oxp_run_generate, on the calling thread. Returns 0 to go on; anything
+/// else ends the call with OXP_ERR_CANCELLED. The step that it was told about has happened.
+/// `event` is borrowed until it returns. Calls on the run itself fail with OXP_ERR_BUSY.
+pub type oxp_event_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, event: *const oxp_event) -> i32>;
+
+pub(super) struct RunObject(pub Serial<RunState>);
+
+pub(super) struct RunState {
+    pub run: Run,
+    timeout: Option<Duration>,
+    test_hook: TestHook,
+    /// What the last event handed out points into.
+    text: Text,
+}
+
+impl Object for RunObject {
+    type Opaque = oxp_run;
+    const TAG: Tag = Tag::Run;
+}
+
+impl RunState {
+    fn control(&self, cancel: *const oxp_cancel) -> Result<RunControl> {
+        let control = cancel::control(cancel, self.timeout)?;
+        cancel::check(&control)?;
+        self.test_hook.reached();
+        Ok(control)
+    }
+
+    /// The event for C; its text lives until the next event.
+    fn event(&mut self, event: &Event) -> oxp_event {
+        self.text = Text::new(&event.text);
+        plain_event(event, &self.text)
+    }
+}
+
+fn plain_event(event: &Event, text: &Text) -> oxp_event {
+    let (finish_reason, finish_index) = event.finish.map_or((OXP_FINISH_NONE, -1), finish_code);
+    oxp_event {
+        struct_size: size_of::<oxp_event>() as u32,
+        token: event.token.unwrap_or(-1),
+        finish_reason,
+        finish_index,
+        text: text.as_ptr(),
+        text_len: text.len(),
+        logprob: event.logprob,
+        reserved: 0,
+        prompt_tokens: event.usage.prompt_tokens,
+        generated_tokens: event.usage.generated_tokens,
+        prompt_components_ns: nanoseconds(event.timings.prompt_components),
+        step_components_ns: nanoseconds(event.timings.step_components),
+        decoder_ns: nanoseconds(event.timings.decoder),
+        total_ns: nanoseconds(event.timings.total),
+    }
+}
+
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The OXP_FINISH_ code, and the index for `finish_index`.
+pub(super) fn finish_code(reason: FinishReason) -> (u32, i32) {
+    match reason {
+        FinishReason::EndOfText { index } => {
+            (OXP_FINISH_END_OF_TEXT, i32::try_from(index).unwrap_or(i32::MAX))
+        }
+        FinishReason::MaxTokens => (OXP_FINISH_MAX_TOKENS, -1),
+        FinishReason::ContextFull => (OXP_FINISH_CONTEXT_FULL, -1),
+        FinishReason::Completed => (OXP_FINISH_COMPLETED, -1),
+    }
+}
+
+/// Makes a run of a pipeline, without tokens or inputs; free it with oxp_run_free.
+/// `options`, which may be NULL, are of kind OXP_OPTIONS_RUN.
+///
+/// Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_ARGUMENT and
+/// OXP_ERR_BUSY (`options`), OXP_ERR_OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_create(
+    pipeline: *mut oxp_pipeline,
+    options: *const oxp_options,
+    run: *mut *mut oxp_run,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let out = Out::new(run, std::ptr::null_mut(), "run")?;
+            let pipeline = call.on::<PipelineObject>(pipeline, "pipeline")?;
+            let options = options::run(options)?;
+            let state = RunState {
+                run: Run::new(&pipeline.pipeline, &options.settings)?,
+                timeout: options.timeout,
+                test_hook: options.test_hook,
+                text: Text::new(""),
+            };
+            out.set(handle::create(RunObject(Serial::new(state))));
+            Ok(())
+        })
+    }
+}
+
+/// Frees a run. NULL and what is no live run are ignored.
+#[unsafe(no_mangle)]
+pub extern "C" fn oxp_run_free(run: *mut oxp_run) {
+    guard_free::<RunObject>(run);
+}
+
+/// Appends `count` prompt tokens. After a finished answer this starts the next turn.
+///
+/// Errors: OXP_ERR_INVALID_ARGUMENT (an id outside of the vocabulary, more tokens than the
+/// model takes), OXP_ERR_INVALID_STATE (no token loop), OXP_ERR_NULL_POINTER,
+/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_append_tokens(
+    run: *mut oxp_run,
+    tokens: *const i32,
+    count: u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let run = call.on::<RunObject>(run, "run")?;
+            let mut state = run.0.enter()?;
+            let tokens = array(tokens, count, "tokens")?;
+            Ok(state.run.append_tokens(&tokens)?)
+        })
+    }
+}
+
+/// Encodes and appends text. With `add_special` 1 the tokenizer adds its own special tokens
+/// (a rendered chat template has them already), with 0 it does not. `token_count`, which
+/// may be NULL, gets how many tokens it became.
+///
+/// Errors: OXP_ERR_UNSUPPORTED (no tokenizer), OXP_ERR_TOKENIZER, OXP_ERR_INVALID_UTF8, and
+/// as oxp_run_append_tokens.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_append_text(
+    run: *mut oxp_run,
+    text: *const c_char,
+    text_len: u64,
+    add_special: i32,
+    token_count: *mut u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let count = Out::optional(token_count, 0);
+            let run = call.on::<RunObject>(run, "run")?;
+            let mut state = run.0.enter()?;
+            let text = self::text(text, text_len, "text")?;
+            let add_special = flag(add_special, "add_special")?;
+            count.set(state.run.append_text(text, add_special)? as u64);
+            Ok(())
+        })
+    }
+}
+
+/// Feeds what has not run yet, chooses a token and appends it; `event` says what happened.
+/// A package without a token loop runs once and finishes with OXP_FINISH_COMPLETED.
+/// `cancel` may be NULL.
+///
+/// Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
+/// OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
+/// OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
+/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_step(
+    run: *mut oxp_run,
+    event: *mut oxp_event,
+    cancel: *const oxp_cancel,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let run = call.on::<RunObject>(run, "run")?;
+            let mut state = run.0.enter()?;
+            let out = InfoOut::new(event, "event")?;
+            let control = state.control(cancel)?;
+            let event = state.run.step(&control)?;
+            out.set(state.event(&event));
+            Ok(())
+        })
+    }
+}
+
+/// Steps until the run is finished. `finish_reason`, which may be NULL, gets an OXP_FINISH_
+/// code. `on_event`, which may be NULL, is told each step. `cancel` may be NULL; "timeout_ms"
+/// counts over the whole call.
+///
+/// Errors: as oxp_run_step. Steps before the failing one have happened.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_generate(
+    run: *mut oxp_run,
+    finish_reason: *mut u32,
+    on_event: oxp_event_fn,
+    user_data: *mut c_void,
+    cancel: *const oxp_cancel,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let out = Out::optional(finish_reason, OXP_FINISH_NONE);
+            let run = call.on::<RunObject>(run, "run")?;
+            let mut state = run.0.enter()?;
+            let control = state.control(cancel)?;
+            let mut answer = 0;
+            let mut tell = |event: &Event| {
+                let Some(on_event) = on_event else {
+                    return ControlFlow::Continue(());
+                };
+                let text = Text::new(&event.text);
+                let event = plain_event(event, &text);
+                answer = outside(|| on_event(user_data, &raw const event));
+                match answer {
+                    0 => ControlFlow::Continue(()),
+                    _ => ControlFlow::Break(()),
+                }
+            };
+            match state.run.generate(&control, &mut tell)? {
+                Some(reason) => out.set(finish_code(reason).0),
+                None => {
+                    return Err(Failure::new(
+                        OXP_ERR_CANCELLED,
+                        format!("the callback returned {answer}, which ends the call; 0 goes on"),
+                    ));
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Feeds what has not run yet and stops before a token is chosen: look at oxp_run_get_logits
+/// and call oxp_run_force_token. `cancel` may be NULL.
+///
+/// Errors: as oxp_run_step.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_forward(
+    run: *mut oxp_run,
+    cancel: *const oxp_cancel,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let run = call.on::<RunObject>(run, "run")?;
+            let mut state = run.0.enter()?;
+            let control = state.control(cancel)?;
+            Ok(state.run.forward(&control)?)
+        })
+    }
+}
+
+/// Makes `token` the choice from the current logits: after oxp_run_forward it is appended,
+/// after a step it takes the place of the token that the step chose. `event` says what
+/// happened.
+///
+/// Errors: OXP_ERR_INVALID_ARGUMENT (outside of the vocabulary), OXP_ERR_INVALID_STATE (no
+/// logits), OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
+/// OXP_ERR_BUSY, OXP_ERR_POISONED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_force_token(
+    run: *mut oxp_run,
+    token: i32,
+    event: *mut oxp_event,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let run = call.on::<RunObject>(run, "run")?;
+            let mut state = run.0.enter()?;
+            let out = InfoOut::new(event, "event")?;
+            let event = state.run.force_token(token)?;
+            out.set(state.event(&event));
+            Ok(())
+        })
+    }
+}
+
+/// Keeps the first `length` tokens and forgets the others. 0 starts over; inputs stay set.
+///
+/// Errors: OXP_ERR_INVALID_ARGUMENT (more than there are), OXP_ERR_INVALID_STATE (no token
+/// loop), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_rewind(
+    run: *mut oxp_run,
+    length: u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let run = call.on::<RunObject>(run, "run")?;
+            let mut state = run.0.enter()?;
+            Ok(state.run.rewind(usize::try_from(length).unwrap_or(usize::MAX))?)
+        })
+    }
+}
+
+/// Runs the final_only components; their outputs are then values of the run. `cancel` may
+/// be NULL.
+///
+/// Errors: as oxp_run_step.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_finish(
+    run: *mut oxp_run,
+    cancel: *const oxp_cancel,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let run = call.on::<RunObject>(run, "run")?;
+            let mut state = run.0.enter()?;
+            let control = state.control(cancel)?;
+            Ok(state.run.finish(&control)?)
+        })
+    }
+}
+
+/// Runs one on_demand component; its outputs are then values of the run. `cancel` may be
+/// NULL.
+///
+/// Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_INVALID_STATE (another phase),
+/// OXP_ERR_INVALID_UTF8, and as oxp_run_step.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_execute(
+    run: *mut oxp_run,
+    component: *const c_char,
+    component_len: u64,
+    cancel: *const oxp_cancel,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard(err, |call| {
+            let run = call.on::<RunObject>(run, "run")?;
+            let mut state = run.0.enter()?;
+            let component = text(component, component_len, "component")?;
+            let control = state.control(cancel)?;
+            Ok(state.run.run_component(component, &control)?)
+        })
+    }
+}
+
+/// A 0 or 1 of the caller's.
+pub(super) fn flag(value: i32, what: &str) -> Result<bool> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(Failure::argument(format!("{what} is {other}; it is 0 or 1"))),
+    }
+}
