@@ -25,6 +25,7 @@ pub use copies::{copied_bytes, count_copy};
 pub use dtype::DataType;
 pub use error::{ComponentError, ComponentErrorKind};
 pub use io::{ComponentIo, Dim, Port, PortType};
+pub(crate) use session::check_value;
 pub use session::{Backend, ComponentSession, Input, Output, OutputResult};
 pub use source::{ModelSource, SharedBytes};
 pub use tensor::{

@@ -262,7 +262,10 @@ fn check_outputs<'a>(
     Ok(())
 }
 
-fn check_value(port: &Port, dtype: DataType, shape: &[i64]) -> Result<(), ComponentErrorKind> {
+/// Whether a value of this type and shape may stand at an input: what [`run`] checks of each.
+///
+/// [`run`]: trait.ComponentSession.html#method.run
+pub(crate) fn check_value(port: &Port, dtype: DataType, shape: &[i64]) -> Result<(), ComponentErrorKind> {
     match &port.ty {
         PortType::Other(found) => {
             return Err(ComponentErrorKind::UnsupportedPortType {

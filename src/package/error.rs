@@ -134,8 +134,8 @@ pub enum PackageErrorKind {
         found: String,
         expected: String,
     },
-    #[error("input \"{port}\" already has an edge, at line {first_line}; one edge per destination")]
-    DuplicateEdge { port: String, first_line: u64 },
+    #[error("input \"{port}\" already has an edge, at {first}; one edge per destination")]
+    DuplicateEdge { port: String, first: Location },
     #[error("the components feed each other in a circle: {}", .path.join(" -> "))]
     Cycle { path: Vec<String> },
     /// Understood, but not done by this version.

@@ -1,7 +1,35 @@
-//! Readers of package formats, all giving one `PipelineSpec`.
+//! Readers of package formats.
+//!
+//! A reader turns metadata into a `Declaration` (names, each with the place where it was
+//! said); `structure` checks what needs no graph; `resolve` takes the ports of the loaded
+//! graphs and gives the `PipelineSpec` that the loop runs. Nothing here knows a session:
+//! ports come in as `ComponentIo`.
+//!
+//! From outside: [`PackageSource`], [`PackageError`] and [`Phase`].
 
+mod declaration;
+mod document;
 mod error;
+mod files;
+mod io_bindings;
+mod metadata;
+mod open;
+mod outline;
+mod resolve;
+mod roles;
 mod source;
+mod spec;
+mod strategy;
+mod structure;
 
+pub use declaration::Phase;
 pub use error::{Location, PackageError, PackageErrorKind};
 pub use source::PackageSource;
+
+pub(crate) use open::Package;
+pub(crate) use outline::ModelOutline;
+pub(crate) use resolve::resolve;
+pub(crate) use spec::{
+    AbsentDim, ComponentSpec, InputSource, InputSpec, OutputDim, OutputRef, OutputRole, PipelineSpec,
+    TokenLoop,
+};

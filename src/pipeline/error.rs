@@ -2,7 +2,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use crate::component::{ComponentError, ComponentErrorKind};
+use crate::component::{ComponentError, ComponentErrorKind, Shape, display_shape};
 use crate::package::{PackageError, PackageErrorKind};
 use crate::text::TextError;
 
@@ -26,6 +26,12 @@ pub enum PipelineError {
 pub enum RequestError {
     #[error("there is no component \"{found}\"; the components are {}", .known.join(", "))]
     UnknownComponent { found: String, known: Vec<String> },
+    #[error("{variable} names \"{found}\", which is no component; the components are {}", .known.join(", "))]
+    UnknownVariableComponent {
+        variable: &'static str,
+        found: String,
+        known: Vec<String>,
+    },
     #[error("component \"{component}\" has no port \"{port}\"; it has {}", .known.join(", "))]
     UnknownPort {
         component: String,
@@ -83,8 +89,20 @@ pub enum RequestError {
     NoLogits,
     #[error("component \"{component}\": logits hold NaN at index {index}; no token can be chosen from them")]
     NanLogits { component: String, index: usize },
-    #[error("{what} is not supported yet")]
-    Unsupported { what: String },
+    #[error("component \"{component}\": the logits are empty; expected a row for each position")]
+    EmptyLogits { component: String },
+    /// A cache or state that did not come back as the package says.
+    #[error(
+        "component \"{component}\": output \"{port}\" has shape {}, expected {}: the package says that it is its \
+         past with the new positions appended",
+        display_shape(.found), display_shape(.expected)
+    )]
+    CarriedShape {
+        component: String,
+        port: String,
+        found: Shape,
+        expected: Shape,
+    },
     #[error("{what}: {message}")]
     InvalidSetting { what: &'static str, message: String },
 }
@@ -145,7 +163,9 @@ impl PipelineError {
                 | R::MissingInput { component, .. }
                 | R::NoValue { component, .. }
                 | R::WrongPhase { component, .. }
-                | R::NanLogits { component, .. },
+                | R::NanLogits { component, .. }
+                | R::EmptyLogits { component }
+                | R::CarriedShape { component, .. },
             ) => Some(component),
             PipelineError::Request(_) | PipelineError::Text(_) => None,
         }
@@ -161,7 +181,8 @@ impl PipelineError {
                 R::UnknownPort { port, .. }
                 | R::NotSettable { port, .. }
                 | R::MissingInput { port, .. }
-                | R::NoValue { port, .. },
+                | R::NoValue { port, .. }
+                | R::CarriedShape { port, .. },
             ) => Some(port),
             PipelineError::Request(_) | PipelineError::Text(_) => None,
         }
@@ -229,7 +250,7 @@ fn component_kind(kind: &ComponentErrorKind) -> ErrorKind {
 fn request_kind(error: &RequestError) -> ErrorKind {
     use RequestError as R;
     match error {
-        R::UnknownComponent { .. } => ErrorKind::UnknownComponent,
+        R::UnknownComponent { .. } | R::UnknownVariableComponent { .. } => ErrorKind::UnknownComponent,
         R::UnknownPort { .. } => ErrorKind::UnknownPort,
         R::MissingInput { .. } => ErrorKind::MissingInput,
         R::BadAddress { .. }
@@ -244,8 +265,8 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::WrongPhase { .. }
         | R::NoTokenLoop { .. }
         | R::NoLogits => ErrorKind::InvalidState,
-        R::NoTokenizer | R::Unsupported { .. } => ErrorKind::Unsupported,
-        R::NanLogits { .. } => ErrorKind::RunFailed,
+        R::NoTokenizer => ErrorKind::Unsupported,
+        R::NanLogits { .. } | R::EmptyLogits { .. } | R::CarriedShape { .. } => ErrorKind::RunFailed,
     }
 }
 

@@ -1,13 +1,19 @@
+use std::fmt;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::component::{Backend, ComponentIo, RunControl};
-use crate::package::PackageSource;
-use crate::runtime::{BackendChoice, Runtime};
-use crate::text::{ChatTemplate, Tokenizer};
+use parking_lot::Mutex;
 
-use super::PipelineError;
+use crate::component::{
+    Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, ModelSource, RunControl,
+};
+use crate::package::{ModelOutline, OutputRole, Package, PackageSource, Phase, PipelineSpec, resolve};
+use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
+use crate::text::{ChatTemplate, SpecialTokens, Tokenizer};
+
+use super::pool::{SharedSession, check_control};
+use super::{PipelineError, RequestError, backend, describe};
 
 /// How a pipeline is opened.
 #[derive(Clone, Debug, Default)]
@@ -19,27 +25,6 @@ pub struct PipelineOptions {
     pub component_backends: Vec<(String, BackendChoice)>,
     /// Threads that a component may use; `None` means the runtime's.
     pub threads: Option<usize>,
-}
-
-/// When a component runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    PromptOnly,
-    EveryStep,
-    FinalOnly,
-    OnDemand,
-}
-
-impl Phase {
-    /// As package metadata writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::PromptOnly => "prompt_only",
-            Phase::EveryStep => "every_step",
-            Phase::FinalOnly => "final_only",
-            Phase::OnDemand => "on_demand",
-        }
-    }
 }
 
 /// A component of an open pipeline.
@@ -92,26 +77,39 @@ pub struct Estimate {
     pub components: Vec<ComponentEstimate>,
     /// Bytes of weights, all components.
     pub weight_bytes: u64,
+    /// Bytes of KV that each token of a run takes, where the declared dims tell. (A run
+    /// holds twice as much: what there is, and what a step makes of it.)
+    pub kv_bytes_per_token: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComponentEstimate {
     pub name: String,
     pub file: String,
-    /// Bytes of the model file and of its external data.
+    /// Bytes of the model file and of the files that its external data lies in.
     pub weight_bytes: u64,
 }
 
 /// A package, loaded. Clones are the same pipeline; any thread may use it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pipeline(Arc<PipelineShared>);
 
-#[derive(Debug)]
 pub(super) struct PipelineShared {
-    components: Vec<ComponentInfo>,
-    package: PackageInfo,
-    tokenizer: Option<Arc<Tokenizer>>,
-    chat_template: Option<Arc<ChatTemplate>>,
+    pub spec: PipelineSpec,
+    pub sessions: Vec<SharedSession>,
+    pub components: Vec<ComponentInfo>,
+    pub package: PackageInfo,
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    pub chat_template: Option<Arc<ChatTemplate>>,
+}
+
+impl fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipeline")
+            .field("package", &self.0.package)
+            .field("components", &self.0.components)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Pipeline {
@@ -123,17 +121,206 @@ impl Pipeline {
         runtime: &Runtime,
         source: &PackageSource,
         options: &PipelineOptions,
-        progress: Option<&mut dyn FnMut(LoadProgress<'_>) -> ControlFlow<()>>,
+        mut progress: Option<&mut dyn FnMut(LoadProgress<'_>) -> ControlFlow<()>>,
         control: &RunControl,
     ) -> Result<Self, PipelineError> {
-        let _ = (runtime, source, options, progress, control);
-        todo!()
+        let package = Package::open(source)?;
+        package.check_files()?;
+        warn_of(runtime, &package);
+        package.structure.declaration.strategy.refuse_unsupported()?;
+        let names = package.structure.declaration.component_names();
+        let asked = backend::choose(runtime, options, &names)?;
+        let mut report = |done: usize| {
+            check_control(control)?;
+            let Some(progress) = progress.as_mut() else {
+                return Ok(());
+            };
+            let now = LoadProgress {
+                done,
+                total: names.len(),
+                component: names.get(done).map(String::as_str),
+            };
+            match progress(now) {
+                ControlFlow::Continue(()) => Ok(()),
+                ControlFlow::Break(()) => Err(ComponentErrorKind::Cancelled),
+            }
+        };
+        let mut opened = Vec::with_capacity(names.len());
+        for (index, (name, asked)) in names.iter().zip(&asked).enumerate() {
+            report(index)?;
+            let component_options = ComponentOptions {
+                backend: asked.choice,
+                threads: options.threads,
+            };
+            let mut component = runtime.open_component(name, &package.model(index)?, &component_options)?;
+            if asked.choice != BackendChoice::Auto {
+                component.reason.clone_from(&asked.by);
+            }
+            opened.push(component);
+        }
+        report(names.len())?;
+        Self::assemble(runtime, &package, opened)
     }
 
-    /// What opening would take, from file sizes, without loading a component.
+    /// A pipeline of sessions that the caller made, one for each component by name. Of the
+    /// package only the metadata and the tokenizer's files are read; its model files need
+    /// not exist.
+    pub fn with_sessions(
+        runtime: &Runtime,
+        source: &PackageSource,
+        sessions: Vec<(String, Box<dyn ComponentSession>)>,
+    ) -> Result<Self, PipelineError> {
+        let package = Package::open(source)?;
+        warn_of(runtime, &package);
+        package.structure.declaration.strategy.refuse_unsupported()?;
+        let names = package.structure.declaration.component_names();
+        let mut sessions: Vec<_> = sessions
+            .into_iter()
+            .map(|(name, session)| (name, Some(session)))
+            .collect();
+        if let Some((unknown, _)) = sessions.iter().find(|(name, _)| !names.contains(name)) {
+            return Err(RequestError::UnknownComponent {
+                found: unknown.clone(),
+                known: names,
+            }
+            .into());
+        }
+        let opened = names
+            .iter()
+            .map(|name| {
+                let session = sessions
+                    .iter_mut()
+                    .find(|(given, _)| given == name)
+                    .and_then(|(_, session)| session.take())
+                    .ok_or_else(|| RequestError::InvalidSetting {
+                        what: "sessions",
+                        message: format!("there is none for component \"{name}\""),
+                    })?;
+                Ok(OpenedComponent {
+                    backend: session.backend(),
+                    session,
+                    reason: "given by the caller".to_owned(),
+                })
+            })
+            .collect::<Result<Vec<_>, PipelineError>>()?;
+        Self::assemble(runtime, &package, opened)
+    }
+
+    fn assemble(
+        runtime: &Runtime,
+        package: &Package,
+        opened: Vec<OpenedComponent>,
+    ) -> Result<Self, PipelineError> {
+        let ios: Vec<ComponentIo> = opened
+            .iter()
+            .map(|component| component.session.io().clone())
+            .collect();
+        let spec = resolve(&package.structure, &ios)?;
+        let tokenizer = match package.tokenizer_files()? {
+            None => None,
+            Some(files) => Some(Tokenizer::from_bytes(
+                &files.label,
+                (*files.tokenizer).as_ref(),
+                files.config.as_ref().map(|config| (**config).as_ref()),
+            )?),
+        };
+        let no_roles = SpecialTokens::default();
+        let roles = tokenizer
+            .as_ref()
+            .map_or(&no_roles, |tokenizer| tokenizer.special_tokens());
+        let chat_template = match package.chat_template()? {
+            None => None,
+            // A template that cannot be parsed spoils chat, not the pipeline.
+            Some((label, text)) => match ChatTemplate::new(&label, &text, roles) {
+                Ok(template) => Some(Arc::new(template)),
+                Err(error) => {
+                    runtime.log(
+                        LogLevel::Warning,
+                        &format!("{error}; the pipeline has no chat template"),
+                    );
+                    None
+                }
+            },
+        };
+        let components = spec
+            .components
+            .iter()
+            .zip(&opened)
+            .map(|(component, opened)| {
+                runtime.log(
+                    LogLevel::Info,
+                    &format!(
+                        "component \"{}\" runs on {}: {}",
+                        component.name, opened.backend, opened.reason
+                    ),
+                );
+                ComponentInfo {
+                    name: component.name.clone(),
+                    component_type: component.component_type.clone(),
+                    file: component.file.clone(),
+                    backend: opened.backend,
+                    reason: opened.reason.clone(),
+                    phase: component.phase,
+                    when_present: component.when_present.clone(),
+                    io: component.io.clone(),
+                }
+            })
+            .collect();
+        let decoder = spec
+            .token_loop
+            .and_then(|token_loop| spec.components.get(token_loop.decoder));
+        let info = PackageInfo {
+            format: package.format,
+            metadata_file: package.metadata_file.clone(),
+            strategy: spec.strategy,
+            decoder: decoder.map(|component| component.name.clone()),
+            eos_token_ids: spec.eos_token_ids.clone(),
+            context_length: spec.context_length,
+        };
+        Ok(Pipeline(Arc::new(PipelineShared {
+            sessions: opened
+                .into_iter()
+                .map(|component| Mutex::new(component.session))
+                .collect(),
+            spec,
+            components,
+            package: info,
+            tokenizer,
+            chat_template,
+        })))
+    }
+
+    /// What opening would take, from file sizes and the graphs' declared ports, without
+    /// loading a component.
     pub fn estimate(runtime: &Runtime, source: &PackageSource) -> Result<Estimate, PipelineError> {
-        let _ = (runtime, source);
-        todo!()
+        let package = Package::open(source)?;
+        package.check_files()?;
+        warn_of(runtime, &package);
+        let mut estimate = Estimate::default();
+        let mut ios = Vec::new();
+        for (index, component) in package.structure.declaration.components.iter().enumerate() {
+            let model = package.model(index)?;
+            let outline =
+                ModelOutline::read(&model).map_err(|error| outline_error(&component.name, &model, error))?;
+            estimate.weight_bytes = estimate.weight_bytes.saturating_add(outline.bytes);
+            estimate.components.push(ComponentEstimate {
+                name: component.name.clone(),
+                file: component.file.value.clone(),
+                weight_bytes: outline.bytes,
+            });
+            ios.push(outline.io);
+        }
+        // A strategy that cannot be run yet has no bindings that could be resolved.
+        if package
+            .structure
+            .declaration
+            .strategy
+            .refuse_unsupported()
+            .is_ok()
+        {
+            estimate.kv_bytes_per_token = kv_bytes_per_token(&resolve(&package.structure, &ios)?);
+        }
+        Ok(estimate)
     }
 
     /// In the package's order.
@@ -149,9 +336,9 @@ impl Pipeline {
         &self.0.package
     }
 
-    /// Bytes of KV that one token takes, where the declared dims tell.
+    /// Bytes of KV that one token takes; `None` without a KV cache.
     pub fn kv_bytes_per_token(&self) -> Option<u64> {
-        todo!()
+        kv_bytes_per_token(&self.0.spec)
     }
 
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
@@ -164,6 +351,47 @@ impl Pipeline {
 
     /// Everything above, as JSON.
     pub fn describe(&self) -> serde_json::Value {
-        todo!()
+        describe::describe(self)
     }
+
+    pub(super) fn shared(&self) -> &PipelineShared {
+        &self.0
+    }
+}
+
+fn warn_of(runtime: &Runtime, package: &Package) {
+    for warning in &package.warnings {
+        runtime.log(LogLevel::Warning, warning);
+    }
+}
+
+fn outline_error(component: &str, model: &ModelSource, error: std::io::Error) -> ComponentError {
+    let path = model.path().map(PathBuf::from);
+    let kind = match (path, error.kind()) {
+        (Some(path), kind) if kind != std::io::ErrorKind::InvalidData => {
+            ComponentErrorKind::Io { path, source: error }
+        }
+        (path, _) => ComponentErrorKind::InvalidModel {
+            path,
+            message: error.to_string(),
+        },
+    };
+    ComponentError::new(component, kind)
+}
+
+fn kv_bytes_per_token(spec: &PipelineSpec) -> Option<u64> {
+    let mut total = None;
+    for output in spec.components.iter().flat_map(|component| &component.outputs) {
+        let (OutputRole::Present { axis, empty }, Some(dtype)) = (&output.role, output.dtype) else {
+            continue;
+        };
+        let mut bytes = dtype.size() as u64;
+        for (position, &dim) in empty.iter().enumerate() {
+            if position != *axis {
+                bytes = bytes.saturating_mul(u64::try_from(dim).unwrap_or(0));
+            }
+        }
+        total = Some(total.unwrap_or(0u64).saturating_add(bytes));
+    }
+    total
 }

@@ -1,10 +1,20 @@
+use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::component::{RunControl, TensorView};
-use crate::generation::FinishReason;
+use crate::component::{ComponentError, DataType, RunControl, TensorView, check_value};
+use crate::generation::{FinishReason, StopConditions, log_probability};
+use crate::package::{ComponentSpec, Phase, TokenLoop};
 
-use super::{Event, Pipeline, PipelineError};
+use super::convert::write_integers;
+use super::pool::Pool;
+use super::request::{self, Activity, Found};
+use super::step::follows_tokens;
+use super::transcript::Transcript;
+use super::{Event, Pipeline, PipelineError, RequestError, Timings};
+
+/// The port that the loop publishes on the decoder, unless the graph has one of that name.
+const OUTPUT_IDS: &str = "output_ids";
 
 /// How a run generates.
 #[derive(Clone, Debug)]
@@ -46,16 +56,79 @@ pub struct RunStats {
 /// One request's state: tokens, the pool of values, KV. Serial: one call at a time.
 ///
 /// A call that fails leaves the run as it was, and usable.
-#[derive(Debug)]
 pub struct Run {
-    pipeline: Pipeline,
+    pub(super) pipeline: Pipeline,
+    pub(super) settings: RunSettings,
+    stop: StopConditions,
+    pub(super) transcript: Transcript,
+    pub(super) pool: Pool,
+    pub(super) activity: Activity,
+    /// How many of the tokens the caches hold.
+    pub(super) ran: usize,
+    /// Whether the decoder keeps a cache, so that a step needs only the new tokens.
+    pub(super) keeps_cache: bool,
+    /// The caches depend on something that has changed.
+    pub(super) restart: bool,
+    /// Of the last position that ran.
+    pub(super) logits: Vec<f32>,
+    /// Memory for those of the step under way.
+    pub(super) next_logits: Vec<f32>,
+    /// `logits` are those of the tokens that there are now.
+    pub(super) has_logits: bool,
+    /// The last token was chosen from the current logits.
+    pub(super) logits_are_used: bool,
+    /// Tokens that the last pass fed.
+    pub(super) last_span: usize,
+    pub(super) stats: RunStats,
+    finished: Option<FinishReason>,
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run")
+            .field("settings", &self.settings)
+            .field("tokens", &self.transcript.len())
+            .field("ran", &self.ran)
+            .field("finished", &self.finished)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Run {
     pub fn new(pipeline: &Pipeline, settings: &RunSettings) -> Result<Self, PipelineError> {
-        let _ = settings;
+        let spec = &pipeline.shared().spec;
+        let decoder = spec
+            .token_loop
+            .and_then(|token_loop| spec.components.get(token_loop.decoder));
+        let keeps_cache = decoder.is_some_and(ComponentSpec::has_cache);
+        check_settings(settings, decoder, keeps_cache)?;
+        let max_tokens = settings.max_tokens.or(spec.max_tokens);
         Ok(Run {
             pipeline: pipeline.clone(),
+            settings: settings.clone(),
+            stop: StopConditions {
+                end_tokens: if settings.stop_on_eos {
+                    spec.eos_token_ids.clone()
+                } else {
+                    Vec::new()
+                },
+                max_tokens,
+                max_length: spec.max_length.filter(|_| max_tokens.is_none()),
+                context_length: spec.context_length,
+            },
+            transcript: Transcript::new(pipeline.tokenizer()),
+            pool: Pool::new(spec)?,
+            activity: Activity::new(spec),
+            ran: 0,
+            keeps_cache,
+            restart: false,
+            logits: Vec::new(),
+            next_logits: Vec::new(),
+            has_logits: false,
+            logits_are_used: false,
+            last_span: 0,
+            stats: RunStats::default(),
+            finished: None,
         })
     }
 
@@ -67,34 +140,144 @@ impl Run {
     /// against the declared port at once. Another value than before makes the components
     /// that depend on it run again, and drops KV that depended on them.
     pub fn set_input(&mut self, address: &str, value: TensorView<'_>) -> Result<(), PipelineError> {
-        let _ = (address, value);
-        todo!()
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        let found = request::find(spec, address)?;
+        let input = request::settable(&found, spec)?;
+        let in_component = |kind| ComponentError::new(found.component.name.as_str(), kind);
+        if let Some(port) = found.component.io.inputs.get(input) {
+            check_value(port, value.dtype(), value.shape()).map_err(in_component)?;
+        }
+        let before = self.pool.request(found.index, input);
+        if before.is_some_and(|before| request::same(before, value)) {
+            return Ok(());
+        }
+        if let Some(slot) = self.pool.request_mut(found.index, input) {
+            let mut copy = super::value::Value::default();
+            copy.copy_from(value).map_err(|source| {
+                in_component(crate::component::ComponentErrorKind::BadTensor {
+                    port: found.port.to_owned(),
+                    source,
+                })
+            })?;
+            *slot = copy;
+        }
+        self.input_changed(&found);
+        Ok(())
     }
 
     /// Takes a request input back.
     pub fn clear_input(&mut self, address: &str) -> Result<(), PipelineError> {
-        let _ = address;
-        todo!()
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        let found = request::find(spec, address)?;
+        let input = request::settable(&found, spec)?;
+        if self.pool.request(found.index, input).is_some() {
+            if let Some(slot) = self.pool.request_mut(found.index, input) {
+                slot.clear();
+            }
+            self.input_changed(&found);
+        }
+        Ok(())
+    }
+
+    fn input_changed(&mut self, found: &Found<'_>) {
+        let in_loop = self.activity.spoil(&self.pipeline.shared().spec, found.index);
+        self.restart |= in_loop;
+        if self.finished == Some(FinishReason::Completed) {
+            self.finished = None;
+        }
     }
 
     /// Appends prompt tokens. After a finished answer this starts the next turn.
     pub fn append_tokens(&mut self, ids: &[i32]) -> Result<(), PipelineError> {
-        let _ = ids;
-        todo!()
+        if let Some(size) = self.vocabulary() {
+            for &id in ids {
+                if !usize::try_from(id).is_ok_and(|id| id < size) {
+                    return Err(RequestError::TokenOutOfRange { id, size }.into());
+                }
+            }
+        }
+        if let Some(limit) = self
+            .stop
+            .context_length
+            .and_then(|limit| usize::try_from(limit).ok())
+            && self.transcript.len().saturating_add(ids.len()) > limit
+        {
+            return Err(RequestError::ContextFull {
+                have: self.transcript.len(),
+                more: ids.len(),
+                limit,
+            }
+            .into());
+        }
+        if !ids.is_empty() {
+            self.transcript.append(ids);
+            self.tokens_changed();
+        }
+        Ok(())
+    }
+
+    /// Ids that the model knows, as far as the decoder's logits and the tokenizer tell.
+    fn vocabulary(&self) -> Option<usize> {
+        let shared = self.pipeline.shared();
+        let spec = &shared.spec;
+        let logits = spec.token_loop.and_then(|token_loop| {
+            let decoder = spec.components.get(token_loop.decoder)?;
+            match decoder.io.outputs.get(token_loop.logits)?.dims.as_ref()?.last()? {
+                crate::component::Dim::Fixed(size) => usize::try_from(*size).ok(),
+                crate::component::Dim::Symbol(_) => None,
+            }
+        })?;
+        let tokenizer = shared
+            .tokenizer
+            .as_ref()
+            .map_or(0, |tokenizer| tokenizer.vocab_size());
+        Some(logits.max(tokenizer))
+    }
+
+    /// Appended or removed tokens: components of the prompt that read them run again.
+    fn tokens_changed(&mut self) {
+        self.finished = None;
+        self.logits_are_used = false;
+        self.pool.output_ids.clear();
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        for (index, component) in spec.components.iter().enumerate() {
+            let reads_tokens = component.inputs.iter().any(|input| follows_tokens(input.source));
+            let ran = self.activity.fresh.get(index) == Some(&true);
+            if reads_tokens && ran && component.phase == Phase::PromptOnly {
+                let in_loop = self.activity.spoil(spec, index);
+                self.restart |= in_loop;
+            }
+        }
     }
 
     /// Encodes and appends text, with the tokenizer's own special tokens if `add_special`
     /// (a rendered chat template has them already). Returns how many tokens it became.
     pub fn append_text(&mut self, text: &str, add_special: bool) -> Result<usize, PipelineError> {
-        let _ = (text, add_special);
-        todo!()
+        let tokenizer = self.pipeline.tokenizer().ok_or(RequestError::NoTokenizer)?;
+        let ids = tokenizer.encode(text, add_special)?;
+        self.append_tokens(&ids)?;
+        Ok(ids.len())
     }
 
     /// Feeds what has not run yet, chooses a token and appends it. A package without a
     /// token loop runs once and gives [`FinishReason::Completed`].
     pub fn step(&mut self, control: &RunControl) -> Result<Event, PipelineError> {
-        let _ = control;
-        todo!()
+        self.refuse_finished()?;
+        let Some(token_loop) = self.token_loop() else {
+            let timings = self.run_once(control)?;
+            self.finished = Some(FinishReason::Completed);
+            return Ok(self.event(None, String::new(), 0.0, timings));
+        };
+        let timings = self.feed(token_loop, control)?;
+        let choice = self.choose_greedy(token_loop)?;
+        let id = i32::try_from(choice.index).map_err(|_| RequestError::TokenOutOfRange {
+            id: i32::MAX,
+            size: self.logits.len(),
+        })?;
+        self.accept(id, choice.logprob, timings)
     }
 
     /// Steps until the run is finished or `on_event` breaks; `None` in that case.
@@ -103,66 +286,296 @@ impl Run {
         control: &RunControl,
         on_event: &mut dyn FnMut(&Event) -> ControlFlow<()>,
     ) -> Result<Option<FinishReason>, PipelineError> {
-        let _ = (control, on_event);
-        todo!()
+        loop {
+            let event = self.step(control)?;
+            let go_on = on_event(&event);
+            if event.finish.is_some() {
+                return Ok(event.finish);
+            }
+            if go_on.is_break() {
+                return Ok(None);
+            }
+        }
     }
 
     /// Feeds what has not run yet and stops before a token is chosen: the host looks at
     /// [`logits`](Self::logits) and calls [`force_token`](Self::force_token).
     pub fn forward(&mut self, control: &RunControl) -> Result<(), PipelineError> {
-        let _ = control;
-        todo!()
+        self.refuse_finished()?;
+        let token_loop = self.need_token_loop("forward")?;
+        self.feed(token_loop, control)?;
+        Ok(())
     }
 
     /// Logits of the last position that ran, one for each token of the vocabulary: what the
     /// last step chose from.
     pub fn logits(&self) -> Result<&[f32], PipelineError> {
-        todo!()
+        self.need_token_loop("logits")?;
+        if !self.has_logits {
+            return Err(RequestError::NoLogits.into());
+        }
+        Ok(&self.logits)
     }
 
     /// Makes `id` the choice from the current logits. After [`forward`](Self::forward) it is
     /// appended; after a step it takes the place of the token that the step chose.
     pub fn force_token(&mut self, id: i32) -> Result<Event, PipelineError> {
-        let _ = id;
-        todo!()
+        self.need_token_loop("force_token")?;
+        if !self.has_logits
+            || self.restart
+            || self.ran + usize::from(self.logits_are_used) != self.transcript.len()
+        {
+            return Err(RequestError::NoLogits.into());
+        }
+        let logit = usize::try_from(id)
+            .ok()
+            .and_then(|index| self.logits.get(index).copied());
+        let Some(logit) = logit else {
+            return Err(RequestError::TokenOutOfRange {
+                id,
+                size: self.logits.len(),
+            }
+            .into());
+        };
+        let logprob = log_probability(&self.logits, logit);
+        if !self.logits_are_used {
+            self.refuse_finished()?;
+            return self.accept(id, logprob, Timings::default());
+        }
+        let replaced = self.transcript.tokens().last().copied();
+        let finished = self.finished.take();
+        self.transcript.unchoose();
+        let outcome = self.accept(id, logprob, Timings::default());
+        if let (Err(_), Some(replaced)) = (&outcome, replaced) {
+            // The token that was there had its text made once already.
+            self.transcript.choose(replaced, finished.is_some())?;
+            self.finished = finished;
+        }
+        outcome
+    }
+
+    /// Appends the chosen token and says what that means.
+    fn accept(&mut self, id: i32, logprob: f32, timings: Timings) -> Result<Event, PipelineError> {
+        let in_turn = self.transcript.chosen_in_turn() + 1;
+        let finish = self.stop.check(id, in_turn, self.transcript.len() as u64 + 1);
+        let text = self.transcript.choose(id, finish.is_some())?;
+        self.finished = finish;
+        self.logits_are_used = true;
+        self.pool.output_ids.clear();
+        Ok(self.event(Some(id), text, logprob, timings))
+    }
+
+    fn event(&self, token: Option<i32>, text: String, logprob: f32, timings: Timings) -> Event {
+        Event {
+            token,
+            text,
+            logprob,
+            finish: self.finished,
+            usage: self.transcript.usage(),
+            timings,
+        }
     }
 
     /// Keeps the first `len` tokens. 0 starts over, inputs stay set.
     pub fn rewind(&mut self, len: usize) -> Result<(), PipelineError> {
-        let _ = len;
-        todo!()
+        let have = self.transcript.len();
+        if len > have {
+            return Err(RequestError::RewindBeyond { to: len, have }.into());
+        }
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        // The last token runs again, for its logits.
+        let keep = self.ran.min(len.saturating_sub(1));
+        if keep < self.ran {
+            let recurrent = spec.components.iter().any(ComponentSpec::has_recurrent_state);
+            if recurrent || keep == 0 {
+                // A recurrent state has no way back; the tokens run again from the first.
+                self.restart_cache()?;
+            } else {
+                self.pool.truncate_caches(spec, keep)?;
+                self.ran = keep;
+            }
+            self.has_logits = false;
+        }
+        self.transcript.truncate(len);
+        self.tokens_changed();
+        Ok(())
     }
 
     /// Runs the final_only components; their outputs are then in the pool.
     pub fn finish(&mut self, control: &RunControl) -> Result<(), PipelineError> {
-        let _ = control;
-        todo!()
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        if self.token_loop().is_some() && !self.has_logits {
+            return Err(RequestError::NoLogits.into());
+        }
+        self.run_asked(control, |index| {
+            spec.components
+                .get(index)
+                .is_some_and(|component| component.phase == Phase::FinalOnly)
+        })
     }
 
     /// Runs one on_demand component.
     pub fn run_component(&mut self, name: &str, control: &RunControl) -> Result<(), PipelineError> {
-        let _ = (name, control);
-        todo!()
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        let asked = spec
+            .components
+            .iter()
+            .position(|component| component.name == name)
+            .and_then(|index| Some((index, spec.components.get(index)?)));
+        let (asked, component) = asked.ok_or_else(|| request::unknown_component(spec, name))?;
+        if component.phase != Phase::OnDemand {
+            return Err(RequestError::WrongPhase {
+                component: name.to_owned(),
+                asked: Phase::OnDemand.name(),
+                phase: component.phase.name(),
+            }
+            .into());
+        }
+        self.run_asked(control, |index| index == asked)
+    }
+
+    fn run_asked(
+        &mut self,
+        control: &RunControl,
+        asked: impl Fn(usize) -> bool,
+    ) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        let checked = self.activity.check(spec, &self.pool, |index, _| asked(index));
+        self.activity.checked = false;
+        checked?;
+        self.publish_output_ids()?;
+        for &index in spec.order.iter().filter(|&&index| asked(index)) {
+            if self.activity.active.get(index) == Some(&true) {
+                let outcome = self.run_over_all(index, control);
+                if outcome.is_err() {
+                    return self.settle(outcome);
+                }
+            }
+        }
+        self.settle(Ok(()))
+    }
+
+    fn publish_output_ids(&mut self) -> Result<(), PipelineError> {
+        let ids: Vec<i64> = self.transcript.chosen().map(i64::from).collect();
+        let shape = [1, ids.len() as i64];
+        let bytes = self
+            .pool
+            .output_ids
+            .write(DataType::Int64, &shape)
+            .map_err(|source| crate::component::ComponentErrorKind::BadTensor {
+                port: OUTPUT_IDS.to_owned(),
+                source,
+            })?;
+        write_integers(DataType::Int64, bytes, ids.into_iter());
+        Ok(())
     }
 
     /// A value of the pool, `component.port`: an output as it was last computed, or a
     /// request input. Borrowed until the next call that changes the run.
     pub fn get_tensor(&self, address: &str) -> Result<TensorView<'_>, PipelineError> {
-        let _ = address;
-        todo!()
+        let spec = &self.pipeline.shared().spec;
+        let found = request::find(spec, address)?;
+        let io = &found.component.io;
+        let no_value = |advice| RequestError::NoValue {
+            component: found.component.name.clone(),
+            port: found.port.to_owned(),
+            advice,
+        };
+        if let Some(output) = io.outputs.iter().position(|port| port.name == found.port) {
+            let advice = match found.component.phase {
+                Phase::PromptOnly | Phase::EveryStep => "step first",
+                Phase::FinalOnly => "finish the run first",
+                Phase::OnDemand => "run the component first",
+            };
+            let value = self.pool.output(found.index, output);
+            return value.ok_or_else(|| no_value(advice).into());
+        }
+        if let Some(input) = io.inputs.iter().position(|port| port.name == found.port) {
+            let value = self.pool.request(found.index, input);
+            return value.ok_or_else(|| no_value("only inputs that you set can be read").into());
+        }
+        let decoder = self.token_loop().map(|token_loop| token_loop.decoder);
+        if decoder == Some(found.index) && found.port == OUTPUT_IDS {
+            let value = self.pool.output_ids.view();
+            return value.ok_or_else(|| no_value("finish the run first").into());
+        }
+        let known = io.outputs.iter().chain(&io.inputs).map(|port| port.name.clone());
+        Err(RequestError::UnknownPort {
+            component: found.component.name.clone(),
+            port: found.port.to_owned(),
+            known: known.collect(),
+        }
+        .into())
     }
 
     /// All tokens, appended and chosen.
     pub fn tokens(&self) -> &[i32] {
-        &[]
+        self.transcript.tokens()
     }
 
     /// Why the run is finished, if it is.
     pub fn finished(&self) -> Option<FinishReason> {
-        None
+        self.finished
     }
 
     pub fn stats(&self) -> RunStats {
-        RunStats::default()
+        let usage = self.transcript.usage();
+        RunStats {
+            prompt_tokens: usage.prompt_tokens,
+            generated_tokens: usage.generated_tokens,
+            kv_bytes: self.pool.cache_bytes(&self.pipeline.shared().spec),
+            ..self.stats
+        }
+    }
+
+    fn token_loop(&self) -> Option<TokenLoop> {
+        self.pipeline.shared().spec.token_loop
+    }
+
+    fn need_token_loop(&self, what: &'static str) -> Result<TokenLoop, RequestError> {
+        self.token_loop().ok_or(RequestError::NoTokenLoop {
+            what,
+            strategy: self.pipeline.shared().spec.strategy,
+        })
+    }
+
+    fn refuse_finished(&self) -> Result<(), RequestError> {
+        match self.finished {
+            None => Ok(()),
+            Some(reason) => Err(RequestError::Finished {
+                reason: reason.name(),
+            }),
+        }
+    }
+}
+
+fn check_settings(
+    settings: &RunSettings,
+    decoder: Option<&ComponentSpec>,
+    keeps_cache: bool,
+) -> Result<(), RequestError> {
+    let refuse = |what, message: &str| {
+        Err(RequestError::InvalidSetting {
+            what,
+            message: message.to_owned(),
+        })
+    };
+    if settings.max_tokens == Some(0) {
+        return refuse("max_tokens", "0 would choose none; give at least 1");
+    }
+    match settings.chunk_size {
+        Some(0) => refuse("chunk_size", "0 would feed nothing; give at least 1"),
+        Some(_) if decoder.is_none() => {
+            refuse("chunk_size", "the package has no token loop to feed in chunks")
+        }
+        Some(_) if !keeps_cache => refuse(
+            "chunk_size",
+            "the decoder keeps no cache, so that every step must feed all tokens at once",
+        ),
+        _ => Ok(()),
     }
 }

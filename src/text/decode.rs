@@ -4,23 +4,72 @@ use super::{TextError, Tokenizer};
 
 /// Decodes one token at a time into whole UTF-8 pieces.
 ///
-/// The pieces, and what [`flush`](Self::flush) gives at the end, put together are exactly
-/// the text of decoding all ids at once.
+/// The pieces and what [`flush`](Self::flush) gives at the end, put together, are the text
+/// of decoding all ids at once. (A decoder that changes text it has already given, by
+/// removing a space before a comma two tokens back, say, cannot be streamed exactly; none
+/// of the byte-level or SentencePiece ones does.)
+///
+/// A token's text depends on its neighbours: a leading space is dropped at the start of a
+/// text only, several byte tokens make one character. So each token is decoded together
+/// with those of the piece before it, and what is new in the result is given out once it
+/// does not end inside a character.
 #[derive(Clone, Debug)]
 pub struct DecodeStream {
     tokenizer: Arc<Tokenizer>,
+    skip_special: bool,
+    /// The ids of the last piece, then those not given out yet.
+    window: Vec<u32>,
+    /// How many ids of the window are of the last piece.
+    given: usize,
+    /// The last piece's ids decoded by themselves.
+    given_text: String,
 }
 
 impl DecodeStream {
+    pub(super) fn new(tokenizer: Arc<Tokenizer>, skip_special: bool) -> Self {
+        DecodeStream {
+            tokenizer,
+            skip_special,
+            window: Vec::new(),
+            given: 0,
+            given_text: String::new(),
+        }
+    }
+
     /// The text that has become certain with this token; empty while a character is
     /// incomplete.
     pub fn push(&mut self, id: i32) -> Result<String, TextError> {
-        let _ = (id, &self.tokenizer);
-        todo!()
+        let id = self.tokenizer.known_id(id)?;
+        self.window.push(id);
+        let taken = self.take_new(false);
+        if taken.is_err() {
+            self.window.pop();
+        }
+        taken
     }
 
     /// What is left, incomplete characters as U+FFFD; the stream then starts anew.
     pub fn flush(&mut self) -> Result<String, TextError> {
-        todo!()
+        let rest = self.take_new(true)?;
+        self.window.clear();
+        self.given = 0;
+        self.given_text.clear();
+        Ok(rest)
+    }
+
+    fn take_new(&mut self, everything: bool) -> Result<String, TextError> {
+        let text = self.tokenizer.decode_known(&self.window, self.skip_special)?;
+        let Some(new) = text.strip_prefix(self.given_text.as_str()) else {
+            return Ok(String::new());
+        };
+        let incomplete = new.ends_with(char::REPLACEMENT_CHARACTER);
+        if new.is_empty() || (incomplete && !everything) {
+            return Ok(String::new());
+        }
+        let piece = self.window.split_off(self.given);
+        self.given_text = self.tokenizer.decode_known(&piece, self.skip_special)?;
+        self.given = piece.len();
+        self.window = piece;
+        Ok(new.to_owned())
     }
 }

@@ -5,6 +5,7 @@
 mod chat;
 mod decode;
 mod error;
+mod strftime;
 mod tokenizer;
 
 pub use chat::{ChatRequest, ChatTemplate};

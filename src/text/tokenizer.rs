@@ -1,6 +1,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{DecodeStream, TextError};
 
 /// Ids and texts of the tokens with a role, as far as the tokenizer's files name them.
@@ -11,6 +13,21 @@ pub struct SpecialTokens {
     pub pad: Option<(i32, String)>,
     pub unk: Option<(i32, String)>,
     pub sep: Option<(i32, String)>,
+}
+
+impl SpecialTokens {
+    /// Role, as `tokenizer_config.json` and chat templates write it, and token.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &(i32, String))> {
+        [
+            ("bos_token", &self.bos),
+            ("eos_token", &self.eos),
+            ("pad_token", &self.pad),
+            ("unk_token", &self.unk),
+            ("sep_token", &self.sep),
+        ]
+        .into_iter()
+        .filter_map(|(role, token)| Some((role, token.as_ref()?)))
+    }
 }
 
 /// A Hugging Face tokenizer (`tokenizer.json`). Shared: any thread may use it.
@@ -24,35 +41,79 @@ impl Tokenizer {
     /// Reads `tokenizer.json`, and `tokenizer_config.json` beside it for the roles of
     /// special tokens, if that is there.
     pub fn from_file(path: &Path) -> Result<Arc<Self>, TextError> {
-        let _ = path;
-        todo!()
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|source| TextError::Io {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let tokenizer = read(path)?;
+        let config_path = path.with_file_name("tokenizer_config.json");
+        let config = if config_path.exists() {
+            Some(read(&config_path)?)
+        } else {
+            None
+        };
+        Self::from_bytes(&path.display().to_string(), &tokenizer, config.as_deref())
     }
 
     /// From the bytes of `tokenizer.json` and, if there is one, `tokenizer_config.json`.
     /// `label` is what messages call it.
     pub fn from_bytes(label: &str, tokenizer: &[u8], config: Option<&[u8]>) -> Result<Arc<Self>, TextError> {
-        let _ = (label, tokenizer, config);
-        todo!()
+        let mut inner =
+            tokenizers::Tokenizer::from_bytes(tokenizer).map_err(|error| TextError::BadTokenizer {
+                file: label.to_owned(),
+                message: error.to_string(),
+            })?;
+        // What a training script left in the file is for batches: here a text is encoded
+        // as it is.
+        inner.with_padding(None);
+        inner
+            .with_truncation(None)
+            .map_err(|error| TextError::BadTokenizer {
+                file: label.to_owned(),
+                message: error.to_string(),
+            })?;
+        let special = match config {
+            Some(config) => read_special_tokens(&inner, config).map_err(|error| TextError::BadTokenizer {
+                file: format!("tokenizer_config.json beside {label}"),
+                message: error.to_string(),
+            })?,
+            None => SpecialTokens::default(),
+        };
+        Ok(Arc::new(Tokenizer { inner, special }))
     }
 
     /// Token ids of `text`. With `add_special` the tokenizer's template adds its tokens
     /// (a BOS, say); special tokens that stand in the text are found either way.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>, TextError> {
-        let _ = (text, add_special);
-        todo!()
+        let encode_error = |message: String| TextError::Encode { message };
+        let encoding = self
+            .inner
+            .encode_fast(text, add_special)
+            .map_err(|error| encode_error(error.to_string()))?;
+        encoding
+            .get_ids()
+            .iter()
+            .map(|&id| {
+                i32::try_from(id).map_err(|_| encode_error(format!("token id {id} is above 2^31 - 1")))
+            })
+            .collect()
     }
 
     /// Text of `ids`; with `skip_special`, without the special tokens. An id outside of
     /// the vocabulary is an error.
     pub fn decode(&self, ids: &[i32], skip_special: bool) -> Result<String, TextError> {
-        let _ = (ids, skip_special);
-        todo!()
+        let ids = ids
+            .iter()
+            .map(|&id| self.known_id(id))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.decode_known(&ids, skip_special)
     }
 
     /// A decoder that takes one token at a time and keeps this tokenizer alive.
     pub fn decode_stream(self: &Arc<Self>, skip_special: bool) -> DecodeStream {
-        let _ = skip_special;
-        todo!()
+        DecodeStream::new(self.clone(), skip_special)
     }
 
     /// Tokens that have an id, added ones included.
@@ -72,11 +133,51 @@ impl Tokenizer {
 
     /// Whether decoding with `skip_special` leaves the token out.
     pub fn is_special(&self, id: i32) -> bool {
-        let _ = id;
-        todo!()
+        self.id_to_token(id)
+            .is_some_and(|token| self.inner.get_added_vocabulary().is_special_token(&token))
     }
 
     pub fn special_tokens(&self) -> &SpecialTokens {
         &self.special
     }
+
+    pub(super) fn known_id(&self, id: i32) -> Result<u32, TextError> {
+        u32::try_from(id)
+            .ok()
+            .filter(|&id| self.inner.id_to_token(id).is_some())
+            .ok_or_else(|| TextError::UnknownToken {
+                id,
+                size: self.vocab_size(),
+            })
+    }
+
+    pub(super) fn decode_known(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {
+        self.inner
+            .decode(ids, skip_special)
+            .map_err(|error| TextError::Decode {
+                message: error.to_string(),
+            })
+    }
+}
+
+/// The roles in `tokenizer_config.json`: a token's text, or an object with `content`. A
+/// role whose token has no id is left out, as is one that says null.
+fn read_special_tokens(
+    tokenizer: &tokenizers::Tokenizer,
+    config: &[u8],
+) -> Result<SpecialTokens, serde_json::Error> {
+    let config: Value = serde_json::from_slice(config)?;
+    let role = |key: &str| {
+        let token = config.get(key)?;
+        let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
+        let id = i32::try_from(tokenizer.token_to_id(text)?).ok()?;
+        Some((id, text.to_owned()))
+    };
+    Ok(SpecialTokens {
+        bos: role("bos_token"),
+        eos: role("eos_token"),
+        pad: role("pad_token"),
+        unk: role("unk_token"),
+        sep: role("sep_token"),
+    })
 }

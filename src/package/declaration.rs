@@ -1,0 +1,178 @@
+//! What a package says, before its graphs are known: names are still names.
+
+use super::Location;
+
+/// A value and where it was said.
+#[derive(Clone, Debug)]
+pub(crate) struct Said<T> {
+    pub value: T,
+    pub at: Location,
+}
+
+/// When a component runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Once for the prompt; its outputs are held.
+    PromptOnly,
+    /// In every step, over the step's tokens.
+    EveryStep,
+    /// When the caller asks for the final outputs.
+    FinalOnly,
+    /// When the caller asks for this component.
+    OnDemand,
+}
+
+impl Phase {
+    /// As package metadata writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::PromptOnly => "prompt_only",
+            Phase::EveryStep => "every_step",
+            Phase::FinalOnly => "final_only",
+            Phase::OnDemand => "on_demand",
+        }
+    }
+}
+
+/// A whole package as declared.
+#[derive(Debug)]
+pub(crate) struct Declaration {
+    /// In the file's order; never empty.
+    pub components: Vec<ComponentDeclaration>,
+    pub edges: Vec<EdgeDeclaration>,
+    pub strategy: StrategyDeclaration,
+    /// Whether `position_ids` of three axes may be fed the same linear positions on each.
+    pub linear_positions: bool,
+    /// The most tokens that a sequence may have.
+    pub context_length: Option<u64>,
+    pub generation: GenerationDefaults,
+    pub eos_token_ids: Vec<i32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ComponentDeclaration {
+    pub name: String,
+    pub at: Location,
+    pub file: Said<String>,
+    /// The package's word for it; may be empty.
+    pub component_type: String,
+    pub tokenizer: Option<Said<String>>,
+    /// `None` leaves it to the defaults.
+    pub phase: Option<Said<Phase>>,
+    pub when_present: Option<String>,
+    pub io: IoDeclaration,
+}
+
+/// Port bindings of a component.
+#[derive(Debug, Default)]
+pub(crate) struct IoDeclaration {
+    pub sequence_source: Option<SequenceSource>,
+    pub token_input: Option<Said<String>>,
+    pub inputs_embeds_input: Option<Said<String>>,
+    pub attention_mask_input: Option<Said<String>>,
+    pub position_ids_input: Option<Said<String>>,
+    pub logits_output: Option<Said<String>>,
+    pub hidden_output: Option<Said<String>>,
+    pub encoder_hidden_states_input: Option<Said<String>>,
+    pub audio_features_input: Option<Said<String>>,
+    pub kv_inputs: Vec<Said<String>>,
+    pub kv_outputs: Vec<Said<String>>,
+    pub kv_sequence_axis: KvLayout,
+    pub cross_kv_inputs: Vec<Said<String>>,
+    pub cross_kv_outputs: Vec<Said<String>>,
+    pub state_pairs: Vec<StatePair>,
+    pub optional_inputs: Vec<OptionalInput>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SequenceSource {
+    TokenIds,
+    InputsEmbeds,
+}
+
+/// Where the sequence lies in a rank-4 cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum KvLayout {
+    /// `[batch, heads, sequence, head size]`
+    #[default]
+    HeadMajor,
+    /// `[batch, sequence, heads, head size]`
+    SequenceMajor,
+}
+
+impl KvLayout {
+    pub fn sequence_axis(self) -> usize {
+        match self {
+            KvLayout::HeadMajor => 2,
+            KvLayout::SequenceMajor => 1,
+        }
+    }
+}
+
+/// Recurrent state of a fixed size: zeros at first, then the output takes its place.
+#[derive(Debug)]
+pub(crate) struct StatePair {
+    pub input: Said<String>,
+    pub output: Said<String>,
+}
+
+/// An input that is zeros when the request does not bring its modality.
+#[derive(Debug)]
+pub(crate) struct OptionalInput {
+    pub port: Said<String>,
+    pub modality: String,
+    pub shape: Vec<ZeroDim>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ZeroDim {
+    Fixed(i64),
+    /// A dim that another input of the component has under this name.
+    Symbol(String),
+}
+
+/// `component.port`, split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub component: String,
+    pub port: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct EdgeDeclaration {
+    pub from: Said<Address>,
+    pub to: Said<Address>,
+    /// The type that the edge says it carries.
+    pub dtype: Option<Said<crate::component::DataType>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct StrategyDeclaration {
+    pub kind: StrategyKind,
+    /// The component that chooses tokens, where the strategy names it.
+    pub decoder: Option<Said<String>>,
+    /// The component of a `single_pass`.
+    pub model: Option<Said<String>>,
+    /// Tokens to choose.
+    pub max_tokens: Option<u64>,
+    /// A strategy that is understood but that this version does not run.
+    pub unsupported: Option<Said<String>>,
+    pub at: Location,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StrategyKind {
+    Autoregressive,
+    SinglePass,
+    /// With a token loop among its stages, or without.
+    Composite {
+        token_loop: bool,
+    },
+}
+
+/// The author's defaults, as far as a greedy run reads them.
+#[derive(Debug, Default)]
+pub(crate) struct GenerationDefaults {
+    /// Tokens of prompt and answer together.
+    pub max_length: Option<u64>,
+}

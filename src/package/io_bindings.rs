@@ -1,0 +1,152 @@
+use super::declaration::{IoDeclaration, KvLayout, OptionalInput, Said, SequenceSource, StatePair, ZeroDim};
+use super::document::{Cursor, Fields};
+use super::metadata::said;
+use super::{PackageError, PackageErrorKind};
+
+/// Reads an `io` section. What this version cannot feed is refused here, never ignored.
+pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
+    let mut fields = at.fields()?;
+    if let Some(cache) = fields.get("static_cache") {
+        return Err(cache.unsupported("a static cache (TensorScatter)"));
+    }
+    if let Some(update) = fields.get("kv_update")
+        && update.one_of(&[("append", false), ("shared_buffer", true)])?
+    {
+        return Err(update.unsupported("kv_update: shared_buffer"));
+    }
+    if let Some(ownership) = fields.get("kv_ownership")
+        && ownership.one_of(&[("owned", false), ("shared", true)])?
+    {
+        return Err(ownership.unsupported("kv_ownership: shared"));
+    }
+    let kv_layout = fields.get("kv_layout").map(|at| read_layout(&at)).transpose()?;
+    let sequence_source = fields
+        .get("sequence_source")
+        .map(|source| {
+            source.one_of(&[
+                ("token_ids", SequenceSource::TokenIds),
+                ("inputs_embeds", SequenceSource::InputsEmbeds),
+            ])
+        })
+        .transpose()?;
+    let mut io = IoDeclaration {
+        sequence_source,
+        kv_sequence_axis: kv_layout.unwrap_or_default(),
+        ..IoDeclaration::default()
+    };
+    let one = |fields: &mut Fields<'_>, name| fields.get(name).map(said).transpose();
+    io.token_input = one(&mut fields, "token_input")?;
+    io.inputs_embeds_input = one(&mut fields, "inputs_embeds_input")?;
+    io.attention_mask_input = one(&mut fields, "attention_mask_input")?;
+    io.position_ids_input = one(&mut fields, "position_ids_input")?;
+    io.logits_output = one(&mut fields, "logits_output")?;
+    io.hidden_output = one(&mut fields, "hidden_output")?;
+    io.encoder_hidden_states_input = one(&mut fields, "encoder_hidden_states_input")?;
+    io.audio_features_input = one(&mut fields, "audio_features_input")?;
+    let many = |fields: &mut Fields<'_>, name| match fields.get(name) {
+        Some(list) => list
+            .items()?
+            .map(said)
+            .collect::<Result<Vec<Said<String>>, PackageError>>(),
+        None => Ok(Vec::new()),
+    };
+    io.kv_inputs = many(&mut fields, "kv_inputs")?;
+    io.kv_outputs = many(&mut fields, "kv_outputs")?;
+    same_length(
+        at,
+        "kv_inputs",
+        io.kv_inputs.len(),
+        "kv_outputs",
+        io.kv_outputs.len(),
+    )?;
+    io.cross_kv_inputs = many(&mut fields, "cross_kv_inputs")?;
+    io.cross_kv_outputs = many(&mut fields, "cross_kv_outputs")?;
+    if let Some(pairs) = fields.get("state_pairs") {
+        for pair in pairs.items()? {
+            io.state_pairs.push(read_state_pair(&pair)?);
+        }
+    }
+    if let Some(optional) = fields.get("optional_inputs") {
+        for (port, input) in optional.entries()? {
+            io.optional_inputs.push(read_optional_input(port, &input)?);
+        }
+    }
+    fields.finish();
+    Ok(io)
+}
+
+fn same_length(
+    at: &Cursor<'_>,
+    first: &str,
+    first_len: usize,
+    second: &str,
+    second_len: usize,
+) -> Result<(), PackageError> {
+    if first_len == second_len {
+        return Ok(());
+    }
+    Err(at.invalid(format!(
+        "{first} has {first_len} names and {second} has {second_len}; they are paired by position"
+    )))
+}
+
+fn read_layout(at: &Cursor<'_>) -> Result<KvLayout, PackageError> {
+    if at.text().is_err() {
+        return Err(at.unsupported("a KV layout given by strides"));
+    }
+    at.one_of(&[
+        ("head_major_bnsh", KvLayout::HeadMajor),
+        ("seq_major_bsnh", KvLayout::SequenceMajor),
+    ])
+}
+
+fn read_state_pair(at: &Cursor<'_>) -> Result<StatePair, PackageError> {
+    let mut fields = at.fields()?;
+    let input = said(fields.required("input", "the state's input")?)?;
+    let output = said(fields.required("output", "the state's output")?)?;
+    if let Some(init) = fields.get("init") {
+        init.one_of(&[("zeros", ())])?;
+    }
+    if let Some(update) = fields.get("update") {
+        update.one_of(&[("replace", ())])?;
+    }
+    fields.finish();
+    Ok(StatePair { input, output })
+}
+
+fn read_optional_input(port: &str, at: &Cursor<'_>) -> Result<OptionalInput, PackageError> {
+    let mut fields = at.fields()?;
+    let modality = fields
+        .required("presence", "the modality that brings it")?
+        .text()?
+        .to_owned();
+    let absent = fields.required("absent", "what stands in for it: {kind: zeros, shape: [...]}")?;
+    fields.finish();
+    let mut fields = absent.fields()?;
+    fields.required("kind", "zeros")?.one_of(&[("zeros", ())])?;
+    let shape_at = fields.required("shape", "a list of sizes and dim names")?;
+    fields.finish();
+    let shape = shape_at
+        .items()?
+        .map(|dim| match dim.text() {
+            Ok(name) => Ok(ZeroDim::Symbol(name.to_owned())),
+            Err(_) => {
+                let size = dim.count(0)?;
+                i64::try_from(size).map(ZeroDim::Fixed).map_err(|_| {
+                    dim.error(PackageErrorKind::WrongType {
+                        found: size.to_string(),
+                        expected: "a size below 2^63".to_owned(),
+                    })
+                })
+            }
+        })
+        .collect::<Result<Vec<_>, PackageError>>()?;
+    Ok(OptionalInput {
+        port: Said {
+            value: port.to_owned(),
+            at: at.location(),
+        },
+        modality,
+        shape,
+    })
+}

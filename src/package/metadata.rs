@@ -1,0 +1,482 @@
+//! Reader of `inference_metadata.yaml`, `.yml` and `.json`, schema version `v1`.
+
+use crate::component::DataType;
+
+use super::declaration::*;
+use super::document::{Cursor, Document, Fields};
+use super::io_bindings::read_io;
+use super::strategy::read_strategy;
+use super::{PackageError, PackageErrorKind};
+
+/// Capabilities that a package may require and that this version has.
+const CAPABILITIES: &[&str] = &[
+    "autoregressive",
+    "composite",
+    "multi_component",
+    "phases",
+    "single_pass",
+    "state_pairs",
+    "tokenizer",
+];
+
+/// Reads a metadata document. Warnings are left in it.
+pub(super) fn read(document: &Document) -> Result<Declaration, PackageError> {
+    let root = document.root();
+    let mut fields = root.fields()?;
+    if let Some(version) = fields.get("schema_version") {
+        version.one_of(&[("v1", ())])?;
+    }
+    if let Some(capabilities) = fields.get("required_capabilities") {
+        for capability in capabilities.items()? {
+            require_capability(&capability)?;
+        }
+    }
+    fields.skip(&["kv_cache", "quantization", "hardware_requirements"]);
+    for later in ["speculative", "speculator_config", "structured_output"] {
+        if let Some(section) = fields.get(later) {
+            section.warn("not used by this version; generation goes token by token");
+        }
+    }
+    if let Some(section) = fields.get("preprocessing") {
+        section.warn("not done by this version; set the components' input tensors yourself");
+    }
+
+    let model = fields.get("model");
+    let pipeline = fields.get("pipeline");
+    let mut context_length = None;
+    let mut model_io = None;
+    if let Some(model) = model {
+        let mut model = model.fields()?;
+        context_length = model
+            .get("max_sequence_length")
+            .map(|value| value.count(1))
+            .transpose()?;
+        model_io = model.get("io");
+        model.finish();
+    }
+    let (mut generation, generation_eos) = read_generation(&mut fields)?;
+    let tokens_eos = read_tokens(&mut fields)?;
+    if let (Some(length), Some(limit)) = (generation.max_length, context_length) {
+        generation.max_length = Some(length.min(limit));
+    }
+
+    let mut declaration = match &pipeline {
+        Some(pipeline) => {
+            if let Some(io) = &model_io {
+                io.warn("not used, because pipeline.models has bindings of its own");
+            }
+            read_pipeline(pipeline)?
+        }
+        None => single_component(&root, model_io.as_ref())?,
+    };
+    declaration.context_length = context_length;
+    declaration.generation = generation;
+    declaration.eos_token_ids = tokens_eos.or(generation_eos).unwrap_or_default();
+    fields.finish();
+    Ok(declaration)
+}
+
+fn require_capability(capability: &Cursor<'_>) -> Result<(), PackageError> {
+    let found = capability.text()?;
+    if CAPABILITIES.contains(&found) {
+        return Ok(());
+    }
+    Err(capability.error(PackageErrorKind::UnknownCapability {
+        found: found.to_owned(),
+        known: CAPABILITIES.iter().map(|&name| name.to_owned()).collect(),
+    }))
+}
+
+/// A package without `pipeline`: one component, `model`, from `model.onnx`.
+fn single_component(root: &Cursor<'_>, io: Option<&Cursor<'_>>) -> Result<Declaration, PackageError> {
+    let io = io.map(read_io).transpose()?.unwrap_or_default();
+    let chooses_tokens = io.logits_output.is_some();
+    let at = root.location();
+    Ok(Declaration {
+        components: vec![ComponentDeclaration {
+            name: "model".to_owned(),
+            at: at.clone(),
+            file: Said {
+                value: "model.onnx".to_owned(),
+                at: at.clone(),
+            },
+            component_type: if chooses_tokens { "decoder" } else { "" }.to_owned(),
+            tokenizer: None,
+            phase: None,
+            when_present: None,
+            io,
+        }],
+        edges: Vec::new(),
+        strategy: StrategyDeclaration {
+            kind: StrategyKind::Autoregressive,
+            decoder: None,
+            model: None,
+            max_tokens: None,
+            unsupported: None,
+            at,
+        },
+        linear_positions: false,
+        context_length: None,
+        generation: GenerationDefaults::default(),
+        eos_token_ids: Vec::new(),
+    })
+}
+
+fn read_pipeline(pipeline: &Cursor<'_>) -> Result<Declaration, PackageError> {
+    let mut fields = pipeline.fields()?;
+    let models = fields.required("models", "a map from component name to component")?;
+    let mut components = Vec::new();
+    for (name, component) in models.entries()? {
+        components.push(read_component(name, &component)?);
+    }
+    if components.is_empty() {
+        return Err(models.invalid("names no component"));
+    }
+    let mut edges = Vec::new();
+    if let Some(dataflow) = fields.get("dataflow") {
+        for edge in dataflow.items()? {
+            edges.push(read_edge(&edge)?);
+        }
+    }
+    let (strategy, stages) = read_strategy(fields.get("strategy"), pipeline)?;
+    for stage in stages {
+        set_phase(&mut components, stage)?;
+    }
+    if let Some(phases) = fields.get("phases") {
+        for (name, phase) in phases.entries()? {
+            read_phase(&mut components, name, &phase)?;
+        }
+    }
+    let linear_positions = fields
+        .get("positions")
+        .map(|at| read_positions(&at))
+        .transpose()?;
+    if let Some(vision) = fields.get("vision") {
+        vision.warn("image placeholders are not expanded by this version; append the expanded prompt");
+    }
+    // Where the sound is and at what rate: for whoever plays it.
+    fields.skip(&["audio"]);
+    fields.finish();
+    Ok(Declaration {
+        components,
+        edges,
+        strategy,
+        linear_positions: linear_positions.unwrap_or(false),
+        context_length: None,
+        generation: GenerationDefaults::default(),
+        eos_token_ids: Vec::new(),
+    })
+}
+
+fn read_component(name: &str, at: &Cursor<'_>) -> Result<ComponentDeclaration, PackageError> {
+    if name.is_empty() || name.contains('.') {
+        return Err(at.invalid(format!(
+            "\"{name}\" is no component name: it must not be empty or hold a dot, since component.port is an address"
+        )));
+    }
+    let mut fields = at.fields()?;
+    let file = said(fields.required("filename", "the component's .onnx file")?)?;
+    if file.value.ends_with(".textproto") {
+        return Err(PackageError::new(
+            file.at,
+            PackageErrorKind::Unsupported {
+                what: format!("\"{}\": protobuf text format", file.value),
+            },
+        ));
+    }
+    let component_type = fields.text("type")?.unwrap_or_default().to_owned();
+    if let Some(device) = fields.get("device_preference") {
+        let devices = [
+            "auto", "cpu", "cuda", "rocm", "directml", "coreml", "webgpu", "npu",
+        ];
+        let elsewhere = device.one_of(&devices.map(|name| (name, !matches!(name, "auto" | "cpu"))))?;
+        if elsewhere {
+            device.warn("a preference that this version cannot follow; the component runs on the CPU");
+        }
+    }
+    let tokenizer = fields.get("tokenizer").map(said).transpose()?;
+    let io = fields
+        .get("io")
+        .map(|io| read_io(&io))
+        .transpose()?
+        .unwrap_or_default();
+    fields.finish();
+    Ok(ComponentDeclaration {
+        name: name.to_owned(),
+        at: at.location(),
+        file,
+        component_type,
+        tokenizer,
+        phase: None,
+        when_present: None,
+        io,
+    })
+}
+
+pub(super) fn said(at: Cursor<'_>) -> Result<Said<String>, PackageError> {
+    Ok(Said {
+        value: at.text()?.to_owned(),
+        at: at.location(),
+    })
+}
+
+fn read_edge(edge: &Cursor<'_>) -> Result<EdgeDeclaration, PackageError> {
+    let mut fields = edge.fields()?;
+    let from = address(&fields.required("from", "the source, component.output")?)?;
+    let to = address(&fields.required("to", "the destination, component.input")?)?;
+    let dtype = match fields.get("dtype") {
+        Some(at) => Some(Said {
+            value: read_dtype(&at)?,
+            at: at.location(),
+        }),
+        None => None,
+    };
+    if let Some(transfer) = fields.get("device_transfer") {
+        transfer.bool()?;
+    }
+    fields.finish();
+    Ok(EdgeDeclaration { from, to, dtype })
+}
+
+fn address(at: &Cursor<'_>) -> Result<Said<Address>, PackageError> {
+    let text = at.text()?;
+    match text.split_once('.') {
+        Some((component, port)) if !component.is_empty() && !port.is_empty() => Ok(Said {
+            value: Address {
+                component: component.to_owned(),
+                port: port.to_owned(),
+            },
+            at: at.location(),
+        }),
+        _ => Err(at.invalid(format!("\"{text}\" is no address; write component.port"))),
+    }
+}
+
+fn read_dtype(at: &Cursor<'_>) -> Result<DataType, PackageError> {
+    const SHORT: [(&str, DataType); 10] = [
+        ("fp32", DataType::Float32),
+        ("fp16", DataType::Float16),
+        ("bf16", DataType::Bfloat16),
+        ("f32", DataType::Float32),
+        ("f16", DataType::Float16),
+        ("float", DataType::Float32),
+        ("fp8_e4m3", DataType::Float8E4M3FN),
+        ("fp8_e5m2", DataType::Float8E5M2),
+        ("i64", DataType::Int64),
+        ("i32", DataType::Int32),
+    ];
+    let known: Vec<(&str, DataType)> = DataType::ALL
+        .into_iter()
+        .map(|dtype| (dtype.name(), dtype))
+        .chain(SHORT)
+        .collect();
+    at.one_of(&known)
+}
+
+pub(super) const PHASES: &[(&str, Phase)] = &[
+    ("prompt_only", Phase::PromptOnly),
+    ("every_step", Phase::EveryStep),
+    ("always", Phase::EveryStep),
+    ("final_only", Phase::FinalOnly),
+    ("on_demand", Phase::OnDemand),
+];
+
+fn read_phase(
+    components: &mut [ComponentDeclaration],
+    name: &str,
+    at: &Cursor<'_>,
+) -> Result<(), PackageError> {
+    let mut fields = at.fields()?;
+    let run_on = fields.get("run_on");
+    let when_present = fields.text("when_present")?.map(str::to_owned);
+    fields.finish();
+    let known = components
+        .iter()
+        .map(|component| component.name.clone())
+        .collect();
+    let Some(component) = components.iter_mut().find(|component| component.name == name) else {
+        return Err(at.error(PackageErrorKind::UnknownComponent {
+            found: name.to_owned(),
+            known,
+        }));
+    };
+    component.when_present = when_present;
+    match run_on {
+        Some(run_on) => set_phase(
+            components,
+            StagePhase {
+                component: name.to_owned(),
+                phase: Said {
+                    value: run_on.one_of(PHASES)?,
+                    at: run_on.location(),
+                },
+            },
+        ),
+        None => Ok(()),
+    }
+}
+
+/// A phase that a stage or the phases section gives a component.
+pub(super) struct StagePhase {
+    pub component: String,
+    pub phase: Said<Phase>,
+}
+
+fn set_phase(components: &mut [ComponentDeclaration], stage: StagePhase) -> Result<(), PackageError> {
+    let known: Vec<String> = components
+        .iter()
+        .map(|component| component.name.clone())
+        .collect();
+    let Some(component) = components
+        .iter_mut()
+        .find(|component| component.name == stage.component)
+    else {
+        return Err(PackageError::new(
+            stage.phase.at,
+            PackageErrorKind::UnknownComponent {
+                found: stage.component,
+                known,
+            },
+        ));
+    };
+    match &component.phase {
+        Some(earlier) if earlier.value != stage.phase.value => Err(PackageError::new(
+            stage.phase.at,
+            PackageErrorKind::Invalid {
+                message: format!(
+                    "component \"{}\" is {} here and {} at {}; say it once",
+                    stage.component,
+                    stage.phase.value.name(),
+                    earlier.value.name(),
+                    earlier.at,
+                ),
+            },
+        )),
+        _ => {
+            component.phase = Some(stage.phase);
+            Ok(())
+        }
+    }
+}
+
+/// Returns whether three-axis positions are plain counting on each axis.
+fn read_positions(at: &Cursor<'_>) -> Result<bool, PackageError> {
+    let mut fields = at.fields()?;
+    fields.skip(&["input", "rank", "tensor_rank", "axes", "sections"]);
+    if let Some(dtype) = fields.get("dtype") {
+        dtype.one_of(&[("int64", ()), ("int32", ())])?;
+    }
+    let linear = match fields.get("generation") {
+        Some(generation) => {
+            let linear = generation.one_of(&[("linear", true), ("processor_coordinates", false)])?;
+            if !linear {
+                return Err(generation.unsupported("positions from a processor's coordinates"));
+            }
+            true
+        }
+        None => false,
+    };
+    if let Some(continuation) = fields.get("continuation") {
+        let kinds = [
+            ("linear_increment", true),
+            ("carry_max", true),
+            ("from_grid", false),
+        ];
+        // With linear positions the largest one on any axis is the last one, so that
+        // carry_max is linear_increment.
+        if !continuation.one_of(&kinds)? {
+            return Err(continuation.unsupported("positions that go on from a grid"));
+        }
+    }
+    fields.finish();
+    Ok(linear)
+}
+
+fn read_generation(fields: &mut Fields<'_>) -> Result<(GenerationDefaults, Option<Vec<i32>>), PackageError> {
+    let mut defaults = GenerationDefaults::default();
+    let Some(section) = fields.get("generation") else {
+        return Ok((defaults, None));
+    };
+    let mut generation = section.fields()?;
+    defaults.max_length = generation
+        .get("max_length")
+        .map(|value| value.count(1))
+        .transpose()?;
+    let eos = generation
+        .get("eos_token_id")
+        .map(|at| token_ids(&at))
+        .transpose()?;
+    // Each of these changes which token is chosen, unless it has the neutral value.
+    let neutral: [(&'static str, Option<f64>); 8] = [
+        ("temperature", None),
+        ("top_k", None),
+        ("top_p", None),
+        ("repetition_penalty", Some(1.0)),
+        ("num_beams", Some(1.0)),
+        ("num_return_sequences", Some(1.0)),
+        ("min_length", Some(0.0)),
+        ("no_repeat_ngram_size", Some(0.0)),
+    ];
+    let sampled = match generation.get("do_sample") {
+        Some(value) => {
+            let sampled = value.bool()?;
+            if sampled {
+                value.warn("sampling is not done by this version; the most probable token is chosen");
+            }
+            sampled
+        }
+        None => false,
+    };
+    for (name, neutral) in neutral {
+        let Some(value) = generation.get(name) else {
+            continue;
+        };
+        let number = value.number()?;
+        // Without sampling, temperature, top_k and top_p do not change the largest logit.
+        if neutral.is_some_and(|neutral| neutral != number) {
+            value.warn("not done by this version; the most probable token is chosen");
+        }
+    }
+    if sampled {
+        generation.skip(&["temperature", "top_k", "top_p"]);
+    }
+    for beam_only in ["length_penalty", "diversity_penalty"] {
+        generation
+            .get(beam_only)
+            .map(|value| value.number())
+            .transpose()?;
+    }
+    generation.skip(&["early_stopping"]);
+    generation.finish();
+    Ok((defaults, eos))
+}
+
+fn read_tokens(fields: &mut Fields<'_>) -> Result<Option<Vec<i32>>, PackageError> {
+    let Some(section) = fields.get("tokens") else {
+        return Ok(None);
+    };
+    let mut tokens = section.fields()?;
+    let eos = tokens.get("eos_token_id").map(|at| token_ids(&at)).transpose()?;
+    for role in [
+        "pad_token_id",
+        "bos_token_id",
+        "sep_token_id",
+        "decoder_start_token_id",
+        "image_token_id",
+        "video_token_id",
+        "vision_start_token_id",
+    ] {
+        tokens.get(role).map(|id| id.token_id()).transpose()?;
+    }
+    tokens.finish();
+    Ok(eos)
+}
+
+/// A list of token ids, or one by itself.
+fn token_ids(at: &Cursor<'_>) -> Result<Vec<i32>, PackageError> {
+    if at.is_list() {
+        at.items()?.map(|id| id.token_id()).collect()
+    } else {
+        Ok(vec![at.token_id()?])
+    }
+}

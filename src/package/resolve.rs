@@ -1,0 +1,606 @@
+use crate::component::{ComponentIo, DataType, Dim, Port, Shape};
+
+use super::declaration::{
+    ComponentDeclaration, Declaration, EdgeDeclaration, Phase, Said, StrategyKind, ZeroDim,
+};
+use super::roles::{self, Roles};
+use super::spec::{
+    Absent, AbsentDim, ComponentSpec, InputSource, InputSpec, OutputDim, OutputRef, OutputRole, OutputSpec,
+    PipelineSpec, TokenLoop,
+};
+use super::structure::Structure;
+use super::{Location, PackageError, PackageErrorKind};
+
+/// The port that the loop itself publishes on the decoder.
+pub(super) const OUTPUT_IDS: &str = "output_ids";
+
+/// Turns names into indices, given the ports of every component, in the same order.
+pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<PipelineSpec, PackageError> {
+    let declaration = &structure.declaration;
+    let mut edges = Vec::new();
+    for edge in &declaration.edges {
+        edges.push(resolve_edge(declaration, edge, ios, structure.decoder)?);
+    }
+    edges.extend(cross_kv_edges(declaration, ios, &edges)?);
+
+    let phases = phases(declaration, structure.decoder, &edges, ios);
+    let mut components = Vec::new();
+    let mut token_loop = None;
+    for (index, (component, io)) in declaration.components.iter().zip(ios).enumerate() {
+        let phase = phases.get(index).copied().unwrap_or(Phase::PromptOnly);
+        let is_decoder = structure.decoder == Some(index);
+        let fed: Vec<&str> = edges
+            .iter()
+            .filter(|edge| edge.to == index)
+            .filter_map(|edge| io.inputs.get(edge.input).map(|port| port.name.as_str()))
+            .collect();
+        let mut roles = roles::find(component, io, &fed, phase, is_decoder)?;
+        if is_decoder {
+            if phase != Phase::EveryStep {
+                return Err(said_invalid(
+                    &component.at,
+                    format!("the decoder is {}; it must be every_step", phase.name()),
+                ));
+            }
+            let logits = roles::logits(component, io, &roles, |output| {
+                edges.iter().any(|edge| {
+                    edge.from
+                        == Some(OutputRef {
+                            component: index,
+                            output,
+                        })
+                })
+            })?;
+            token_loop = Some(TokenLoop {
+                decoder: index,
+                logits,
+            });
+        }
+        components.push(resolve_component(
+            declaration,
+            component,
+            io,
+            phase,
+            &mut roles,
+            edges.iter().filter(|edge| edge.to == index),
+        )?);
+    }
+    check_phases(declaration, &edges, &phases)?;
+    Ok(PipelineSpec {
+        components,
+        order: structure.order.clone(),
+        token_loop,
+        strategy: match declaration.strategy.kind {
+            StrategyKind::Autoregressive => "autoregressive",
+            StrategyKind::SinglePass => "single_pass",
+            StrategyKind::Composite { .. } => "composite",
+        },
+        max_tokens: declaration.strategy.max_tokens,
+        max_length: declaration.generation.max_length,
+        context_length: declaration.context_length,
+        eos_token_ids: declaration.eos_token_ids.clone(),
+    })
+}
+
+struct Edge {
+    /// `None`: the tokens that the loop publishes.
+    from: Option<OutputRef>,
+    from_component: usize,
+    to: usize,
+    input: usize,
+    at: Location,
+}
+
+fn said_invalid(at: &Location, message: String) -> PackageError {
+    PackageError::new(at.clone(), PackageErrorKind::Invalid { message })
+}
+
+/// The index of a port that a binding or an edge names.
+pub(super) fn port_index(
+    component: &str,
+    ports: &[Port],
+    direction: &'static str,
+    name: &str,
+    at: &Location,
+) -> Result<usize, PackageError> {
+    ports.iter().position(|port| port.name == name).ok_or_else(|| {
+        PackageError::new(
+            at.clone(),
+            PackageErrorKind::UnknownPort {
+                component: component.to_owned(),
+                port: name.to_owned(),
+                direction,
+                known: ports.iter().map(|port| port.name.clone()).collect(),
+            },
+        )
+    })
+}
+
+pub(super) fn mismatch(
+    component: &str,
+    port: &Port,
+    at: &Location,
+    expected: impl Into<String>,
+) -> PackageError {
+    PackageError::new(
+        at.clone(),
+        PackageErrorKind::PortMismatch {
+            component: component.to_owned(),
+            port: port.name.clone(),
+            found: format!("{} {}", port.ty, port.display_dims()),
+            expected: expected.into(),
+        },
+    )
+}
+
+fn resolve_edge(
+    declaration: &Declaration,
+    edge: &EdgeDeclaration,
+    ios: &[ComponentIo],
+    decoder: Option<usize>,
+) -> Result<Edge, PackageError> {
+    let unknown = || said_invalid(&edge.from.at, "an end of the edge is no component".to_owned());
+    let (from_component, to) = declaration.ends(edge).ok_or_else(unknown)?;
+    let (Some(from_io), Some(to_io)) = (ios.get(from_component), ios.get(to)) else {
+        return Err(unknown());
+    };
+    let input = port_index(
+        &edge.to.value.component,
+        &to_io.inputs,
+        "input",
+        &edge.to.value.port,
+        &edge.to.at,
+    )?;
+    let published = decoder == Some(from_component)
+        && edge.from.value.port == OUTPUT_IDS
+        && from_io.output(OUTPUT_IDS).is_none();
+    let (from, carried) = if published {
+        (None, Some(DataType::Int64))
+    } else {
+        let output = port_index(
+            &edge.from.value.component,
+            &from_io.outputs,
+            "output",
+            &edge.from.value.port,
+            &edge.from.at,
+        )?;
+        let reference = OutputRef {
+            component: from_component,
+            output,
+        };
+        (Some(reference), from_io.outputs.get(output).and_then(Port::dtype))
+    };
+    let wanted = to_io.inputs.get(input).and_then(Port::dtype);
+    let (Some(carried), Some(wanted)) = (carried, wanted) else {
+        return Err(said_invalid(
+            &edge.from.at,
+            "the edge carries a type that does not cross between components".to_owned(),
+        ));
+    };
+    let float = |dtype| matches!(dtype, DataType::Float32 | DataType::Float16 | DataType::Bfloat16);
+    if carried != wanted && !(float(carried) && float(wanted)) {
+        return Err(said_invalid(
+            &edge.to.at,
+            format!(
+                "the edge gives {carried} and the input takes {wanted}; only float32, float16 and bfloat16 are \
+                 converted into each other"
+            ),
+        ));
+    }
+    if let Some(said) = &edge.dtype
+        && said.value != carried
+        && said.value != wanted
+    {
+        return Err(said_invalid(
+            &said.at,
+            format!(
+                "the edge says {}, but it gives {carried} and the input takes {wanted}",
+                said.value
+            ),
+        ));
+    }
+    Ok(Edge {
+        from,
+        from_component,
+        to,
+        input,
+        at: edge.to.at.clone(),
+    })
+}
+
+/// Edges for `cross_kv_inputs` that have none: from the one component that declares as
+/// many `cross_kv_outputs`, pair by pair.
+fn cross_kv_edges(
+    declaration: &Declaration,
+    ios: &[ComponentIo],
+    edges: &[Edge],
+) -> Result<Vec<Edge>, PackageError> {
+    let mut made = Vec::new();
+    for (to, (component, io)) in declaration.components.iter().zip(ios).enumerate() {
+        for (position, said) in component.io.cross_kv_inputs.iter().enumerate() {
+            let input = port_index(&component.name, &io.inputs, "input", &said.value, &said.at)?;
+            if edges.iter().any(|edge| edge.to == to && edge.input == input) {
+                continue;
+            }
+            let count = component.io.cross_kv_inputs.len();
+            let mut sources = declaration
+                .components
+                .iter()
+                .enumerate()
+                .filter(|(index, other)| *index != to && other.io.cross_kv_outputs.len() == count);
+            let (Some((from_component, source)), None) = (sources.next(), sources.next()) else {
+                return Err(said_invalid(
+                    &said.at,
+                    format!(
+                        "no edge feeds it, and not exactly one other component declares {count} cross_kv_outputs"
+                    ),
+                ));
+            };
+            let Some(output_name) = source.io.cross_kv_outputs.get(position) else {
+                continue;
+            };
+            let outputs = ios.get(from_component).map_or(&[][..], |io| &io.outputs);
+            let output = port_index(
+                &source.name,
+                outputs,
+                "output",
+                &output_name.value,
+                &output_name.at,
+            )?;
+            let (from_port, to_port) = (outputs.get(output), io.inputs.get(input));
+            if from_port.and_then(Port::dtype) != to_port.and_then(Port::dtype)
+                && let Some(to_port) = to_port
+            {
+                let expected = from_port.map_or(String::new(), |port| format!("{}", port.ty));
+                return Err(mismatch(&component.name, to_port, &said.at, expected));
+            }
+            made.push(Edge {
+                from: Some(OutputRef {
+                    component: from_component,
+                    output,
+                }),
+                from_component,
+                to,
+                input,
+                at: said.at.clone(),
+            });
+        }
+    }
+    Ok(made)
+}
+
+/// Phases as declared; else a decoder, and who makes the embeddings that it reads, in
+/// every step, and others for the prompt.
+fn phases(
+    declaration: &Declaration,
+    decoder: Option<usize>,
+    edges: &[Edge],
+    ios: &[ComponentIo],
+) -> Vec<Phase> {
+    let embeds_decoder = |edge: &Edge| {
+        let component = decoder.filter(|&decoder| decoder == edge.to);
+        let declared = component
+            .and_then(|index| declaration.components.get(index))
+            .and_then(|component| component.io.inputs_embeds_input.as_ref());
+        let port = ios.get(edge.to).and_then(|io| io.inputs.get(edge.input));
+        matches!((declared, port), (Some(said), Some(port)) if said.value == port.name)
+    };
+    let default = |index: usize, component: &ComponentDeclaration| {
+        let in_loop = decoder == Some(index)
+            || (decoder.is_some() && component.component_type == "decoder")
+            || edges
+                .iter()
+                .any(|edge| edge.from_component == index && edge.to != index && embeds_decoder(edge));
+        if in_loop {
+            Phase::EveryStep
+        } else {
+            Phase::PromptOnly
+        }
+    };
+    declaration
+        .components
+        .iter()
+        .enumerate()
+        .map(|(index, component)| {
+            component
+                .phase
+                .as_ref()
+                .map_or_else(|| default(index, component), |said| said.value)
+        })
+        .collect()
+}
+
+/// A value must be there before it is used: sources run no later than what they feed.
+fn check_phases(declaration: &Declaration, edges: &[Edge], phases: &[Phase]) -> Result<(), PackageError> {
+    let rank = |phase: &Phase| match phase {
+        Phase::PromptOnly => 0,
+        Phase::EveryStep => 1,
+        Phase::FinalOnly => 2,
+        Phase::OnDemand => 3,
+    };
+    for edge in edges {
+        let (Some(from), Some(to)) = (phases.get(edge.from_component), phases.get(edge.to)) else {
+            continue;
+        };
+        if rank(from) > rank(to) {
+            let name = |index: usize| {
+                declaration
+                    .components
+                    .get(index)
+                    .map_or("", |component| component.name.as_str())
+            };
+            return Err(said_invalid(
+                &edge.at,
+                format!(
+                    "\"{}\" is {} and feeds \"{}\", which is {} and runs before it",
+                    name(edge.from_component),
+                    from.name(),
+                    name(edge.to),
+                    to.name()
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn resolve_component<'e>(
+    declaration: &Declaration,
+    component: &ComponentDeclaration,
+    io: &ComponentIo,
+    phase: Phase,
+    roles: &mut Roles,
+    edges: impl Iterator<Item = &'e Edge>,
+) -> Result<ComponentSpec, PackageError> {
+    for edge in edges {
+        let source = edge.from.map_or(InputSource::OutputIds, InputSource::Edge);
+        roles.bind(component, io, edge.input, source, &edge.at)?;
+    }
+    let mut inputs = Vec::new();
+    for (index, port) in io.inputs.iter().enumerate() {
+        let source = roles.source(index).unwrap_or(InputSource::Request {
+            required: !port.optional,
+        });
+        let Some(dtype) = port.dtype() else {
+            if port.optional && matches!(source, InputSource::Request { .. }) {
+                // Never fed; any dtype will do for a port that takes no value.
+                inputs.push(InputSpec {
+                    source,
+                    dtype: DataType::Float32,
+                    absent: None,
+                });
+                continue;
+            }
+            return Err(mismatch(
+                &component.name,
+                port,
+                &component.at,
+                "a tensor of one of the 14 types that cross between components",
+            ));
+        };
+        if let InputSource::Positions { rank: 3 } = source
+            && !declaration.linear_positions
+        {
+            return Err(mismatch(
+                &component.name,
+                port,
+                &component.at,
+                "rank 1 or 2, or pipeline.positions with generation: linear for three axes",
+            ));
+        }
+        inputs.push(InputSpec {
+            source,
+            dtype,
+            absent: None,
+        });
+    }
+    for optional in &component.io.optional_inputs {
+        let index = port_index(
+            &component.name,
+            &io.inputs,
+            "input",
+            &optional.port.value,
+            &optional.port.at,
+        )?;
+        let dims = optional
+            .shape
+            .iter()
+            .map(|dim| absent_dim(component, io, index, dim, &optional.port))
+            .collect::<Result<Vec<_>, _>>()?;
+        let Some(input) = inputs.get_mut(index) else {
+            continue;
+        };
+        if !matches!(input.source, InputSource::Request { .. } | InputSource::Edge(_)) {
+            return Err(said_invalid(
+                &optional.port.at,
+                "the loop feeds this input in every step; it is never absent".to_owned(),
+            ));
+        }
+        input.absent = Some(Absent {
+            modality: optional.modality.clone(),
+            dims,
+        });
+    }
+    let mut outputs: Vec<OutputSpec> = io
+        .outputs
+        .iter()
+        .map(|port| OutputSpec {
+            dtype: port.dtype(),
+            role: OutputRole::Plain,
+            dims: output_dims(io, port),
+        })
+        .collect();
+    for (input, spec) in inputs.iter().enumerate() {
+        let (output, role) = match spec.source {
+            InputSource::Past { output } => {
+                let axis = component.io.kv_sequence_axis.sequence_axis();
+                (output, present_role(component, io, input, output, axis)?)
+            }
+            InputSource::State { output } => (output, state_role(component, io, input, output)?),
+            _ => continue,
+        };
+        if let Some(slot) = outputs.get_mut(output) {
+            slot.role = role;
+        }
+    }
+    Ok(ComponentSpec {
+        name: component.name.clone(),
+        component_type: component.component_type.clone(),
+        file: component.file.value.clone(),
+        phase,
+        when_present: component.when_present.clone(),
+        io: io.clone(),
+        inputs,
+        outputs,
+    })
+}
+
+/// A dim's name is one size in the whole graph: an output dim that an input has too is
+/// known before the graph runs.
+fn output_dims(io: &ComponentIo, port: &Port) -> Option<Vec<OutputDim>> {
+    port.dims
+        .as_ref()?
+        .iter()
+        .map(|dim| match dim {
+            Dim::Fixed(size) => Some(OutputDim::Fixed(*size)),
+            Dim::Symbol(name) => {
+                let (input, axis) = find_symbol(io, name.as_deref()?, None)?;
+                Some(OutputDim::SameAs { input, axis })
+            }
+        })
+        .collect()
+}
+
+fn find_symbol(io: &ComponentIo, name: &str, except: Option<usize>) -> Option<(usize, usize)> {
+    io.inputs.iter().enumerate().find_map(|(input, port)| {
+        if except == Some(input) {
+            return None;
+        }
+        let axis = port
+            .dims
+            .as_ref()?
+            .iter()
+            .position(|dim| matches!(dim, Dim::Symbol(Some(symbol)) if symbol == name))?;
+        Some((input, axis))
+    })
+}
+
+fn absent_dim(
+    component: &ComponentDeclaration,
+    io: &ComponentIo,
+    index: usize,
+    dim: &ZeroDim,
+    port: &Said<String>,
+) -> Result<AbsentDim, PackageError> {
+    match dim {
+        ZeroDim::Fixed(size) => Ok(AbsentDim::Fixed(*size)),
+        ZeroDim::Symbol(name) => match find_symbol(io, name, Some(index)) {
+            Some((input, axis)) => Ok(AbsentDim::SameAs { input, axis }),
+            None => Err(said_invalid(
+                &port.at,
+                format!(
+                    "no other input of component \"{}\" has a dim named \"{name}\"; write its size",
+                    component.name
+                ),
+            )),
+        },
+    }
+}
+
+/// A past input and its present output: same type, rank 4, only the batch (1 here) and the
+/// sequence without a fixed size.
+fn present_role(
+    component: &ComponentDeclaration,
+    io: &ComponentIo,
+    input: usize,
+    output: usize,
+    axis: usize,
+) -> Result<OutputRole, PackageError> {
+    let (Some(past), Some(present)) = (io.inputs.get(input), io.outputs.get(output)) else {
+        return Ok(OutputRole::Plain);
+    };
+    if past.dtype() != present.dtype() {
+        let expected = format!("{}, as its past \"{}\"", past.ty, past.name);
+        return Err(mismatch(&component.name, present, &component.at, expected));
+    }
+    let bad = |port: &Port, expected: &str| Err(mismatch(&component.name, port, &component.at, expected));
+    let Some(dims) = &past.dims else {
+        return bad(past, "declared dims: a cache needs its heads and head size");
+    };
+    if dims.len() != 4 {
+        return bad(past, "a cache of rank 4");
+    }
+    let mut empty = Shape::new();
+    for (position, dim) in dims.iter().enumerate() {
+        match dim {
+            Dim::Fixed(_) if position == axis => {
+                return bad(past, "a sequence dim without a fixed size (kv_update: append)");
+            }
+            _ if position == axis => empty.push(0),
+            Dim::Fixed(size) if position != 0 || *size == 1 => empty.push(*size),
+            Dim::Fixed(_) => return bad(past, "a batch of 1"),
+            Dim::Symbol(_) if position == 0 => empty.push(1),
+            Dim::Symbol(_) => return bad(past, "fixed heads and head size"),
+        }
+    }
+    if let Some(dims) = &present.dims {
+        let fits = dims.len() == empty.len()
+            && dims
+                .iter()
+                .zip(&empty)
+                .enumerate()
+                .all(|(position, (dim, size))| match dim {
+                    Dim::Fixed(fixed) => position != axis && fixed == size,
+                    Dim::Symbol(_) => true,
+                });
+        if !fits {
+            let expected = format!(
+                "{}, as its past \"{}\", one longer",
+                past.display_dims(),
+                past.name
+            );
+            return bad(present, &expected);
+        }
+    }
+    Ok(OutputRole::Present { axis, empty })
+}
+
+/// A recurrent state: one fixed shape, its batch 1.
+fn state_role(
+    component: &ComponentDeclaration,
+    io: &ComponentIo,
+    input: usize,
+    output: usize,
+) -> Result<OutputRole, PackageError> {
+    let (Some(before), Some(after)) = (io.inputs.get(input), io.outputs.get(output)) else {
+        return Ok(OutputRole::Plain);
+    };
+    let shape: Option<Shape> = before.dims.as_ref().and_then(|dims| {
+        dims.iter()
+            .enumerate()
+            .map(|(position, dim)| match dim {
+                Dim::Fixed(size) => Some(*size),
+                Dim::Symbol(_) if position == 0 => Some(1),
+                Dim::Symbol(_) => None,
+            })
+            .collect()
+    });
+    let Some(shape) = shape else {
+        return Err(mismatch(
+            &component.name,
+            before,
+            &component.at,
+            "a state of a fixed shape",
+        ));
+    };
+    if before.dtype() != after.dtype() || !after.accepts_shape(&shape) {
+        let expected = format!(
+            "{} {}, as its input \"{}\"",
+            before.ty,
+            before.display_dims(),
+            before.name
+        );
+        return Err(mismatch(&component.name, after, &component.at, expected));
+    }
+    Ok(OutputRole::State { shape })
+}

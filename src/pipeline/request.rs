@@ -1,0 +1,216 @@
+use crate::component::{Port, TensorView};
+use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec};
+
+use super::pool::Pool;
+use super::{PipelineError, RequestError};
+
+/// Which components a request brings to run, and which have a value that is still good.
+pub(super) struct Activity {
+    /// Not left out for a modality that the request lacks.
+    pub active: Vec<bool>,
+    /// Ran, and nothing that it depends on has changed since.
+    pub fresh: Vec<bool>,
+    /// Whether `active` and the request's inputs have been checked.
+    pub checked: bool,
+}
+
+impl Activity {
+    pub fn new(spec: &PipelineSpec) -> Self {
+        Activity {
+            active: vec![true; spec.components.len()],
+            fresh: vec![false; spec.components.len()],
+            checked: false,
+        }
+    }
+
+    /// Notes that something a component reads has changed: it and what it feeds must run
+    /// again. Returns whether a component of the step loop is among them.
+    pub fn spoil(&mut self, spec: &PipelineSpec, component: usize) -> bool {
+        self.checked = false;
+        let mut spoiled = vec![false; spec.components.len()];
+        if let Some(flag) = spoiled.get_mut(component) {
+            *flag = true;
+        }
+        for &index in &spec.order {
+            let Some(reader) = spec.components.get(index) else {
+                continue;
+            };
+            let reads_spoiled = reader.inputs.iter().any(|input| match input.source {
+                InputSource::Edge(OutputRef { component, .. }) => spoiled.get(component) == Some(&true),
+                _ => false,
+            });
+            if let Some(flag) = spoiled.get_mut(index) {
+                *flag |= reads_spoiled;
+            }
+        }
+        let mut in_loop = false;
+        for ((fresh, spoiled), component) in self.fresh.iter_mut().zip(spoiled).zip(&spec.components) {
+            *fresh &= !spoiled;
+            in_loop |= spoiled && component.phase == Phase::EveryStep;
+        }
+        in_loop
+    }
+
+    /// Finds out which components the request brings to run, and that each of those that
+    /// are about to run has what it needs. Checks all before anything runs.
+    pub fn check(
+        &mut self,
+        spec: &PipelineSpec,
+        pool: &Pool,
+        about_to_run: impl Fn(usize, &ComponentSpec) -> bool,
+    ) -> Result<(), PipelineError> {
+        for (index, component) in spec.components.iter().enumerate() {
+            let active = component
+                .when_present
+                .as_deref()
+                .is_none_or(|modality| is_present(spec, pool, modality));
+            if let Some(flag) = self.active.get_mut(index) {
+                *flag = active;
+            }
+        }
+        for (index, component) in spec.components.iter().enumerate() {
+            if !about_to_run(index, component) || self.active.get(index) != Some(&true) {
+                continue;
+            }
+            for (input, (source, port)) in component.inputs.iter().zip(&component.io.inputs).enumerate() {
+                let absent_is_fine = match &source.absent {
+                    Some(absent) => !is_present(spec, pool, &absent.modality),
+                    None => port.optional,
+                };
+                match source.source {
+                    InputSource::Request { required } => {
+                        let needed = required && !absent_is_fine;
+                        if needed && pool.request(index, input).is_none() {
+                            return Err(missing(component, port, "the request").into());
+                        }
+                    }
+                    InputSource::Edge(from) if self.active.get(from.component) != Some(&true) => {
+                        let left_out = spec.components.get(from.component);
+                        if !absent_is_fine && source.absent.is_none() {
+                            let from = left_out.map_or("", |component| component.name.as_str());
+                            let why = format!("component \"{from}\", which this request leaves out");
+                            return Err(missing(component, port, &why).into());
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.checked = true;
+        Ok(())
+    }
+}
+
+fn missing(component: &ComponentSpec, port: &Port, from: &str) -> RequestError {
+    RequestError::MissingInput {
+        component: component.name.clone(),
+        port: port.name.clone(),
+        expected: format!("{} {} from {from}", port.ty, port.display_dims()),
+    }
+}
+
+/// Whether the request has a tensor of this modality: one for a component that runs only
+/// with it, or for an input that is optional without it.
+fn is_present(spec: &PipelineSpec, pool: &Pool, modality: &str) -> bool {
+    spec.components.iter().enumerate().any(|(index, component)| {
+        let whole = component.when_present.as_deref() == Some(modality);
+        component.inputs.iter().enumerate().any(|(input, source)| {
+            let of_modality = whole
+                || source
+                    .absent
+                    .as_ref()
+                    .is_some_and(|absent| absent.modality == modality);
+            of_modality && pool.request(index, input).is_some()
+        })
+    })
+}
+
+/// An address split and found.
+pub(super) struct Found<'s> {
+    pub index: usize,
+    pub component: &'s ComponentSpec,
+    pub port: &'s str,
+}
+
+pub(super) fn find<'s>(spec: &'s PipelineSpec, address: &'s str) -> Result<Found<'s>, RequestError> {
+    let Some((name, port)) = address.split_once('.') else {
+        let example = spec
+            .components
+            .iter()
+            .find_map(|component| {
+                let port = component.io.inputs.first()?;
+                Some(format!("{}.{}", component.name, port.name))
+            })
+            .unwrap_or_default();
+        return Err(RequestError::BadAddress {
+            found: address.to_owned(),
+            example,
+        });
+    };
+    let found = spec
+        .components
+        .iter()
+        .position(|component| component.name == name);
+    match found.and_then(|index| Some((index, spec.components.get(index)?))) {
+        Some((index, component)) => Ok(Found {
+            index,
+            component,
+            port,
+        }),
+        None => Err(unknown_component(spec, name)),
+    }
+}
+
+pub(super) fn unknown_component(spec: &PipelineSpec, name: &str) -> RequestError {
+    RequestError::UnknownComponent {
+        found: name.to_owned(),
+        known: spec
+            .components
+            .iter()
+            .map(|component| component.name.clone())
+            .collect(),
+    }
+}
+
+/// The index of an input that the host may set.
+pub(super) fn settable(found: &Found<'_>, spec: &PipelineSpec) -> Result<usize, RequestError> {
+    let component = found.component;
+    let index = component
+        .io
+        .inputs
+        .iter()
+        .position(|port| port.name == found.port);
+    let Some((index, input)) = index.and_then(|index| Some((index, component.inputs.get(index)?))) else {
+        return Err(RequestError::UnknownPort {
+            component: component.name.clone(),
+            port: found.port.to_owned(),
+            known: component.io.inputs.iter().map(|port| port.name.clone()).collect(),
+        });
+    };
+    let fed_by = match input.source {
+        InputSource::Request { .. } => return Ok(index),
+        InputSource::Tokens => "the run's tokens".to_owned(),
+        InputSource::AttentionMask | InputSource::Positions { .. } => "the step loop".to_owned(),
+        InputSource::OutputIds => "the chosen tokens".to_owned(),
+        InputSource::Past { .. } | InputSource::State { .. } => "the component's own output".to_owned(),
+        InputSource::Edge(from) => {
+            let source = spec.components.get(from.component);
+            let port = source.and_then(|source| source.io.outputs.get(from.output));
+            format!(
+                "{}.{}",
+                source.map_or("", |source| source.name.as_str()),
+                port.map_or("", |port| port.name.as_str())
+            )
+        }
+    };
+    Err(RequestError::NotSettable {
+        component: component.name.clone(),
+        port: found.port.to_owned(),
+        fed_by,
+    })
+}
+
+/// Whether two tensors are the same, byte for byte.
+pub(super) fn same(a: TensorView<'_>, b: TensorView<'_>) -> bool {
+    a.dtype() == b.dtype() && a.shape() == b.shape() && a.bytes() == b.bytes()
+}

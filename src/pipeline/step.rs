@@ -1,0 +1,230 @@
+//! The step loop: what runs, in which order, over which tokens.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use crate::component::RunControl;
+use crate::generation::{Choice, NanLogit, greedy};
+use crate::package::{ComponentSpec, InputSource, Phase, PipelineSpec, TokenLoop};
+
+use super::convert::last_row;
+use super::pool::{Span, check_control, ids};
+use super::run::Run;
+use super::{PipelineError, RequestError, Timings};
+
+/// The phases that run before a token can be chosen.
+const STEP_PHASES: [Phase; 2] = [Phase::PromptOnly, Phase::EveryStep];
+
+impl Run {
+    /// Runs everything over all tokens once: a package without a token loop.
+    pub(super) fn run_once(&mut self, control: &RunControl) -> Result<Timings, PipelineError> {
+        let started = Instant::now();
+        self.check_request()?;
+        let mut timings = Timings::default();
+        let outcome = self.run_stale(&STEP_PHASES, control);
+        self.settle(outcome)?;
+        timings.prompt_components = started.elapsed();
+        timings.total = timings.prompt_components;
+        Ok(timings)
+    }
+
+    /// Feeds the tokens that have not run yet, in chunks. Afterwards `logits` holds those of
+    /// the last position.
+    ///
+    /// A chunk that has run stays run: if a later one fails, the next attempt goes on there.
+    pub(super) fn feed(
+        &mut self,
+        token_loop: TokenLoop,
+        control: &RunControl,
+    ) -> Result<Timings, PipelineError> {
+        let started = Instant::now();
+        let mut timings = Timings::default();
+        self.check_request()?;
+        if self.transcript.len() == 0 {
+            return Err(RequestError::NoTokens.into());
+        }
+        if self.restart {
+            self.restart_cache()?;
+        }
+        let prompt = self.run_stale(&[Phase::PromptOnly], control);
+        self.settle(prompt)?;
+        timings.prompt_components = started.elapsed();
+        while self.ran < self.transcript.len() {
+            let start = if self.keeps_cache { self.ran } else { 0 };
+            let end = match self.settings.chunk_size {
+                Some(chunk) => self.transcript.len().min(start.saturating_add(chunk)),
+                None => self.transcript.len(),
+            };
+            if !self.keeps_cache {
+                self.pool.reset_caches(&self.pipeline.shared().spec)?;
+            }
+            let outcome = self.pass(token_loop, start..end, control, &mut timings);
+            self.settle(outcome)?;
+            self.ran = end;
+            self.has_logits = true;
+            self.logits_are_used = false;
+        }
+        timings.total = started.elapsed();
+        let fed_one = timings.total.saturating_sub(timings.prompt_components);
+        if self.last_span == 1 {
+            self.stats.decode += fed_one;
+        } else {
+            self.stats.prefill += timings.total;
+        }
+        Ok(timings)
+    }
+
+    /// One pass of the every_step components over a span.
+    fn pass(
+        &mut self,
+        token_loop: TokenLoop,
+        range: Range<usize>,
+        control: &RunControl,
+        timings: &mut Timings,
+    ) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let shared = pipeline.shared();
+        let spec = &shared.spec;
+        self.last_span = range.len();
+        for &index in &spec.order {
+            if !self.runs_in(spec, index, &[Phase::EveryStep]) {
+                continue;
+            }
+            check_control(control)?;
+            let started = Instant::now();
+            let span = Span {
+                ids: ids(self.transcript.tokens(), range.clone()),
+                past: range.start,
+            };
+            self.pool.execute(spec, &shared.sessions, index, span, control)?;
+            self.stats.component_runs += 1;
+            let took = started.elapsed();
+            if index == token_loop.decoder {
+                timings.decoder += took;
+            } else {
+                timings.step_components += took;
+            }
+        }
+        let logits = self.pool.output(token_loop.decoder, token_loop.logits);
+        logits
+            .and_then(|logits| last_row(logits, &mut self.next_logits))
+            .filter(|()| !self.next_logits.is_empty())
+            .ok_or_else(|| RequestError::EmptyLogits {
+                component: component_name(spec, token_loop.decoder),
+            })?;
+        std::mem::swap(&mut self.logits, &mut self.next_logits);
+        Ok(())
+    }
+
+    /// Runs the components of these phases whose values are not there or no longer good.
+    fn run_stale(&mut self, phases: &[Phase], control: &RunControl) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        for &index in &spec.order {
+            let fresh = self.activity.fresh.get(index) == Some(&true);
+            if fresh || !self.runs_in(spec, index, phases) {
+                continue;
+            }
+            self.run_over_all(index, control)?;
+            self.pool.commit();
+            if let Some(fresh) = self.activity.fresh.get_mut(index) {
+                *fresh = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one component over all tokens.
+    pub(super) fn run_over_all(&mut self, index: usize, control: &RunControl) -> Result<(), PipelineError> {
+        check_control(control)?;
+        let pipeline = self.pipeline.clone();
+        let shared = pipeline.shared();
+        let reads_tokens = shared
+            .spec
+            .components
+            .get(index)
+            .is_some_and(|component| component.inputs.iter().any(|input| follows_tokens(input.source)));
+        if reads_tokens && self.transcript.len() == 0 {
+            return Err(RequestError::NoTokens.into());
+        }
+        let span = Span {
+            ids: self.transcript.tokens(),
+            past: 0,
+        };
+        self.pool
+            .execute(&shared.spec, &shared.sessions, index, span, control)?;
+        self.stats.component_runs += 1;
+        Ok(())
+    }
+
+    fn runs_in(&self, spec: &PipelineSpec, index: usize, phases: &[Phase]) -> bool {
+        let active = self.activity.active.get(index) == Some(&true);
+        let component = spec.components.get(index);
+        active && component.is_some_and(|component| phases.contains(&component.phase))
+    }
+
+    fn check_request(&mut self) -> Result<(), PipelineError> {
+        if self.activity.checked {
+            return Ok(());
+        }
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        let in_step = |_, component: &ComponentSpec| STEP_PHASES.contains(&component.phase);
+        self.activity.check(spec, &self.pool, in_step)?;
+        for (index, active) in self.activity.active.iter().enumerate() {
+            if !active {
+                self.pool.forget_outputs(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what a pass wrote, or forgets it.
+    pub(super) fn settle(&mut self, outcome: Result<(), PipelineError>) -> Result<(), PipelineError> {
+        match outcome {
+            Ok(()) => self.pool.commit(),
+            Err(_) => self.pool.roll_back(),
+        }
+        outcome
+    }
+
+    /// Drops all KV and state: the tokens run again from the first.
+    pub(super) fn restart_cache(&mut self) -> Result<(), PipelineError> {
+        self.pool.reset_caches(&self.pipeline.shared().spec)?;
+        self.ran = 0;
+        self.has_logits = false;
+        self.restart = false;
+        Ok(())
+    }
+
+    /// The most probable token of the current logits.
+    pub(super) fn choose_greedy(&self, token_loop: TokenLoop) -> Result<Choice, PipelineError> {
+        let component = || component_name(&self.pipeline.shared().spec, token_loop.decoder);
+        match greedy(&self.logits) {
+            Ok(Some(choice)) => Ok(choice),
+            Ok(None) => Err(RequestError::EmptyLogits {
+                component: component(),
+            }
+            .into()),
+            Err(NanLogit { index }) => Err(RequestError::NanLogits {
+                component: component(),
+                index,
+            }
+            .into()),
+        }
+    }
+}
+
+/// Whether an input changes when tokens are appended.
+pub(super) fn follows_tokens(source: InputSource) -> bool {
+    matches!(
+        source,
+        InputSource::Tokens | InputSource::AttentionMask | InputSource::Positions { .. }
+    )
+}
+
+fn component_name(spec: &PipelineSpec, index: usize) -> String {
+    spec.components
+        .get(index)
+        .map_or(String::new(), |component| component.name.clone())
+}

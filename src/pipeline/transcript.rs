@@ -1,0 +1,115 @@
+use std::sync::Arc;
+
+use crate::text::{DecodeStream, TextError, Tokenizer};
+
+use super::Usage;
+
+/// The tokens of a run, which of them were chosen, and the text that the chosen ones of
+/// this turn have become.
+pub(super) struct Transcript {
+    tokens: Vec<i32>,
+    chosen: Vec<bool>,
+    text: Option<Text>,
+}
+
+struct Text {
+    tokenizer: Arc<Tokenizer>,
+    stream: DecodeStream,
+    /// The stream as it was before the last token, which the host may replace.
+    before: DecodeStream,
+}
+
+impl Transcript {
+    pub fn new(tokenizer: Option<&Arc<Tokenizer>>) -> Self {
+        Transcript {
+            tokens: Vec::new(),
+            chosen: Vec::new(),
+            text: tokenizer.map(|tokenizer| Text {
+                tokenizer: tokenizer.clone(),
+                stream: tokenizer.decode_stream(true),
+                before: tokenizer.decode_stream(true),
+            }),
+        }
+    }
+
+    pub fn tokens(&self) -> &[i32] {
+        &self.tokens
+    }
+
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    pub fn usage(&self) -> Usage {
+        let generated = self.chosen.iter().filter(|&&chosen| chosen).count() as u64;
+        Usage {
+            prompt_tokens: self.tokens.len() as u64 - generated,
+            generated_tokens: generated,
+        }
+    }
+
+    /// Tokens chosen since the host last appended some.
+    pub fn chosen_in_turn(&self) -> u64 {
+        self.chosen.iter().rev().take_while(|&&chosen| chosen).count() as u64
+    }
+
+    /// The ids of the chosen tokens.
+    pub fn chosen(&self) -> impl Iterator<Item = i32> {
+        self.tokens
+            .iter()
+            .zip(&self.chosen)
+            .filter(|(_, chosen)| **chosen)
+            .map(|(id, _)| *id)
+    }
+
+    /// Appends tokens of the host; a new turn begins.
+    pub fn append(&mut self, ids: &[i32]) {
+        self.tokens.extend_from_slice(ids);
+        self.chosen.resize(self.tokens.len(), false);
+        self.restart_text();
+    }
+
+    /// Appends a chosen token and gives the text that has become certain; with `last`, all
+    /// that was held back.
+    pub fn choose(&mut self, id: i32, last: bool) -> Result<String, TextError> {
+        let mut piece = String::new();
+        if let Some(text) = &mut self.text {
+            let before = text.stream.clone();
+            let mut stream = text.stream.clone();
+            // A model may have more ids than the tokenizer has tokens: those have no text.
+            if text.tokenizer.id_to_token(id).is_some() {
+                piece = stream.push(id)?;
+            }
+            if last {
+                piece.push_str(&stream.flush()?);
+            }
+            text.before = before;
+            text.stream = stream;
+        }
+        self.tokens.push(id);
+        self.chosen.push(true);
+        Ok(piece)
+    }
+
+    /// Takes the last token back, so that another can be chosen in its place.
+    pub fn unchoose(&mut self) {
+        self.tokens.pop();
+        self.chosen.pop();
+        if let Some(text) = &mut self.text {
+            text.stream = text.before.clone();
+        }
+    }
+
+    pub fn truncate(&mut self, len: usize) {
+        self.tokens.truncate(len);
+        self.chosen.truncate(len);
+        self.restart_text();
+    }
+
+    fn restart_text(&mut self) {
+        if let Some(text) = &mut self.text {
+            text.stream = text.tokenizer.decode_stream(true);
+            text.before = text.stream.clone();
+        }
+    }
+}
