@@ -1,0 +1,24 @@
+#!/bin/sh
+# Compiles examples_c/*.c against the release library into build/, which git ignores:
+#
+#   cargo build --release && scripts/build-examples.sh
+#
+# The programs find the library through a link beside them; CC and CFLAGS are heeded.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+library=${CARGO_TARGET_DIR:-$root/target}/release/liboxpipe.so
+[ -e "$library" ] || {
+    echo "build-examples: $library is missing; run cargo build --release" >&2
+    exit 1
+}
+mkdir -p build
+ln -sf "$library" build/liboxpipe.so
+ln -sf "$library" build/liboxpipe.so.0
+for source in examples_c/*.c; do
+    program=build/$(basename "$source" .c)
+    # shellcheck disable=SC2086 # CFLAGS is meant to be split
+    ${CC:-cc} -std=c99 -O2 -Wall -Wextra ${CFLAGS:-} -Iinclude "$source" -o "$program" \
+        -Lbuild -loxpipe -Wl,-rpath,'$ORIGIN'
+done
