@@ -18,7 +18,8 @@ ln -sf "$library" build/liboxpipe.so
 ln -sf "$library" build/liboxpipe.so.0
 for source in examples_c/*.c; do
     program=build/$(basename "$source" .c)
-    # shellcheck disable=SC2086 # CFLAGS is meant to be split
+    # CFLAGS is meant to be split, $ORIGIN to reach the loader as it is.
+    # shellcheck disable=SC2016,SC2086
     ${CC:-cc} -std=c99 -O2 -Wall -Wextra ${CFLAGS:-} -Iinclude "$source" -o "$program" \
         -Lbuild -loxpipe -Wl,-rpath,'$ORIGIN'
 done
