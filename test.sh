@@ -20,6 +20,7 @@ step "ONNX Runtime" scripts/fetch-onnxruntime.sh
 step "ONNX node tests" scripts/fetch-onnx-tests.sh
 step "real model" scripts/fetch-model.sh
 
+step "model converter" "$(scripts/python-env.sh)" -m unittest discover tools
 step "format" cargo fmt --check
 # What the tests build on later: one lock file, everything downloaded once.
 step "download crates" cargo fetch --locked

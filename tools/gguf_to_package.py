@@ -415,12 +415,15 @@ def convert(source, target):
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    write_tokenizer(model, partial)
-    write_metadata(model, partial)
-    write_embedding(model, partial)
-    write_decoder(model, partial)
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+    try:
+        write_tokenizer(model, partial)
+        write_metadata(model, partial)
+        write_embedding(model, partial)
+        write_decoder(model, partial)
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def main():
