@@ -1,15 +1,35 @@
 //! The embedded runtime: a graph executor for one ONNX model on CPU.
+//!
+//! From the outside: [`NativeSession::load`] gives a
+//! [`ComponentSession`](crate::component::ComponentSession). What lives here, bottom-up:
+//!
+//! - [`element`], [`tensor`]: ONNX's element types, tensors inside the runtime
+//! - [`operator`], [`infer`], [`output`], [`node`]: what a kernel is and what it sees
+//! - `kernels`, [`registry`]: the operators, and the one table that lists them
+//! - `model`: files, protobuf, external data
+//! - `graph`: from a model to a plan for given input shapes
+//! - `executor`, `workspace`: a run of a plan; memory that is kept from run to run
+//! - `session`: the above behind the seam
+//!
+//! `unsafe` is in [`tensor`] (bytes seen as elements), [`output`] (memory that may be
+//! uninitialised), [`operator`] (scratch memory) and `model` (mapped files), and nowhere else.
 
 pub mod element;
+mod executor;
+mod graph;
 pub mod infer;
 mod kernels;
+mod model;
 pub mod node;
 pub mod operator;
 pub mod output;
 pub mod registry;
+mod session;
 pub mod tensor;
+mod workspace;
 
-use crate::component::{ComponentError, ComponentErrorKind, ModelSource};
+pub use self::model::read_tensor_proto;
+pub use self::session::NativeSession;
 
 /// Settings of a native session.
 #[derive(Clone, Debug)]
@@ -21,30 +41,5 @@ pub struct NativeOptions {
 impl Default for NativeOptions {
     fn default() -> Self {
         NativeOptions { threads: 1 }
-    }
-}
-
-/// A graph loaded into the native runtime.
-#[derive(Debug)]
-pub struct NativeSession {
-    name: String,
-}
-
-impl NativeSession {
-    /// Reads a model and prepares it. Fails with
-    /// [`MissingOperators`](ComponentErrorKind::MissingOperators), naming all of them, when
-    /// the runtime lacks some.
-    pub fn load(name: &str, source: &ModelSource, options: &NativeOptions) -> Result<Self, ComponentError> {
-        let _ = (source, options);
-        Err(ComponentError::new(
-            name,
-            ComponentErrorKind::BackendUnavailable {
-                message: "not there yet".into(),
-            },
-        ))
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
     }
 }

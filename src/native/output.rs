@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::element::{Element, ElementType};
 use super::operator::OpError;
-use super::tensor::{Dims, byte_count, element_count};
+use super::tensor::{Dims, Tensor, byte_count, element_count};
 use crate::component::AlignedBytes;
 
 /// Buffers that no value uses, kept for the next one of about their size.
@@ -17,24 +17,40 @@ pub(super) struct Pool {
 
 impl Pool {
     /// A buffer of `bytes` bytes of unspecified content, which nobody else holds.
+    ///
+    /// Takes the smallest free one that is large enough and not far too large, so that a
+    /// small value does not keep a large buffer from a large one. Where none is, a fresh one
+    /// replaces the largest that is too small: values that grow from run to run (a KV
+    /// cache) must not leave a trail of buffers behind.
     pub(super) fn take(&mut self, bytes: usize) -> Result<Arc<AlignedBytes>, OpError> {
-        // The smallest that is large enough, so that a small value does not keep a large
-        // buffer from a large one. The list is as short as the values alive at one time.
-        let best = self
-            .free
-            .iter()
-            .enumerate()
-            .filter(|(_, buffer)| buffer.capacity() >= bytes)
-            .min_by_key(|(_, buffer)| buffer.capacity())
-            .map(|(index, _)| index);
-        if let Some(index) = best {
+        let at_most = bytes.saturating_mul(4).max(64 << 10);
+        let mut best: Option<(usize, usize)> = None;
+        let mut too_small: Option<(usize, usize)> = None;
+        for (index, buffer) in self.free.iter().enumerate() {
+            let capacity = buffer.capacity();
+            if (bytes..=at_most).contains(&capacity) {
+                if best.is_none_or(|(_, best)| capacity < best) {
+                    best = Some((index, capacity));
+                }
+            } else if capacity < bytes && too_small.is_none_or(|(_, largest)| capacity > largest) {
+                too_small = Some((index, capacity));
+            }
+        }
+        if let Some((index, _)) = best {
             let mut buffer = self.free.swap_remove(index);
             if Arc::get_mut(&mut buffer).is_some_and(|buffer| buffer.set_len(bytes)) {
                 return Ok(buffer);
             }
         }
-        let fresh = AlignedBytes::try_zeroed(bytes).map_err(|_| OpError::OutOfMemory { bytes })?;
-        Ok(Arc::new(fresh))
+        if let Some((index, _)) = too_small.filter(|_| best.is_none()) {
+            self.free.swap_remove(index);
+        }
+        let refused = OpError::OutOfMemory { bytes };
+        let mut fresh = AlignedBytes::try_zeroed(with_slack(bytes)).map_err(|_| refused.clone())?;
+        match fresh.set_len(bytes) {
+            true => Ok(Arc::new(fresh)),
+            false => Err(refused),
+        }
     }
 
     /// Takes a buffer back if nobody else holds it.
@@ -43,6 +59,15 @@ impl Pool {
             self.free.push(buffer);
         }
     }
+}
+
+/// A size rounded up by at most an eighth, so that a value that grows by a little each run
+/// does not need a new buffer each time.
+fn with_slack(bytes: usize) -> usize {
+    let step = bytes
+        .checked_ilog2()
+        .map_or(1, |log| 1usize << log.saturating_sub(3));
+    bytes.checked_next_multiple_of(step).unwrap_or(bytes)
 }
 
 /// Where the result of a node's output is.
@@ -73,6 +98,28 @@ pub(super) struct OutputState {
 impl OutputState {
     pub(super) fn is_written(&self) -> bool {
         !matches!(self.memory, Memory::Pending) && self.written == self.expected
+    }
+
+    /// The output as a tensor of its own, when its memory is.
+    pub(super) fn tensor(&self, memory: Memory) -> Result<Tensor, OpError> {
+        match (memory, self.ty) {
+            (Memory::Heap(buffer), Some(ty)) => Tensor::from_heap(ty, &self.dims, buffer),
+            (Memory::Strings(strings), _) => Tensor::from_strings(&self.dims, strings),
+            _ => Err(OpError::Message("an output has no memory of its own".into())),
+        }
+    }
+
+    /// The bytes of a room that the kernel has filled for this output.
+    pub(super) fn filled_room<'e>(&self, room: &'e mut [MaybeUninit<u8>]) -> Option<&'e [u8]> {
+        let bytes = byte_count(self.ty?, &self.dims).ok()?;
+        if !matches!(self.memory, Memory::Room) || !self.is_written() {
+            return None;
+        }
+        let filled = room.get(..bytes)?;
+        // SAFETY: the executor passes the room that it gave the kernel for this output. All
+        // its elements have been written (`is_written`), and an `Element` has no padding,
+        // so `bytes` bytes are initialised; they stay borrowed for 'e.
+        Some(unsafe { &*(std::ptr::from_ref(filled) as *const [u8]) })
     }
 
     pub(super) fn set(&mut self, ty: ElementType, dims: &[usize], memory: Memory) {

@@ -1,5 +1,7 @@
 //! Which operators the runtime has: one table, a line each.
 
+use std::fmt;
+
 use super::kernels::*;
 use super::node::NodeInfo;
 use super::operator::{OpError, Operator};
@@ -76,4 +78,14 @@ pub(super) enum Missing {
     NewerThan(i64),
     /// Only versions from this one on are covered.
     OlderThan(i64),
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Missing::Operator => f.write_str("no such operator"),
+            Missing::NewerThan(version) => write!(f, "only up to version {version}"),
+            Missing::OlderThan(version) => write!(f, "only from version {version} on"),
+        }
+    }
 }

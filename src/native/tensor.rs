@@ -114,6 +114,46 @@ impl Tensor {
         &self.dims
     }
 
+    /// Bytes of all elements; for strings, their number.
+    pub(super) fn byte_len(&self) -> usize {
+        match &self.data {
+            Data::Heap(bytes) => bytes.len(),
+            Data::Model(bytes) => bytes.len(),
+            Data::Strings(strings) => strings.len(),
+        }
+    }
+
+    /// The same elements under other dims of the same product.
+    pub(super) fn with_dims(&self, dims: &[usize]) -> Result<Self, OpError> {
+        check_length(self.ty, dims, self.byte_len())?;
+        Ok(Tensor {
+            dims: dims.into(),
+            ..self.clone()
+        })
+    }
+
+    /// The buffer behind it, if it is on the heap.
+    pub(super) fn into_heap(self) -> Option<Arc<AlignedBytes>> {
+        match self.data {
+            Data::Heap(bytes) => Some(bytes),
+            Data::Model(_) | Data::Strings(_) => None,
+        }
+    }
+
+    /// Its bytes as a buffer that nobody else holds: its own when it is the only holder,
+    /// else a copy. Fails for strings, and when the allocator does.
+    pub(super) fn into_bytes(self) -> Result<AlignedBytes, OpError> {
+        let bytes = match self.data {
+            Data::Heap(bytes) => match Arc::try_unwrap(bytes) {
+                Ok(bytes) => return Ok(bytes),
+                Err(shared) => AlignedBytes::try_from_slice(&shared),
+            },
+            Data::Model(bytes) => AlignedBytes::try_from_slice(&bytes),
+            Data::Strings(_) => return Err(OpError::Message("strings are not bytes".into())),
+        };
+        bytes.map_err(|_| OpError::OutOfMemory { bytes: 0 })
+    }
+
     pub fn view(&self) -> TensorRef<'_> {
         TensorRef {
             ty: self.ty,

@@ -1,0 +1,109 @@
+//! A model as a graph of operators that are ready to run.
+//!
+//! [`Graph::load`] builds it from a decoded model: values get ids, nodes get operators,
+//! constants are folded, types and shapes are inferred with symbolic dims.
+//! [`Plan::new`] does the rest for one set of concrete input shapes.
+
+mod attributes;
+mod build;
+mod fold;
+mod missing;
+mod order;
+mod plan;
+mod ports;
+
+use smallvec::SmallVec;
+
+pub(super) use self::plan::{Plan, Request, Step};
+use super::infer::{Fact, InferContext};
+use super::operator::{OpError, Operator};
+use super::tensor::Tensor;
+use crate::component::{ComponentErrorKind, ComponentIo};
+
+/// A value of the graph: an index into everything that is kept per value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ValueId(u32);
+
+impl ValueId {
+    pub(super) fn new(index: usize) -> Self {
+        ValueId(index as u32)
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A node, with its attributes read.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// The node's own name, or one made up from its first output.
+    pub(super) name: String,
+    /// Type and domain, for messages.
+    pub(super) op: String,
+    pub(super) operator: Box<dyn Operator>,
+    /// `None` where an input or output is left out.
+    pub(super) inputs: SmallVec<[Option<ValueId>; 4]>,
+    pub(super) outputs: SmallVec<[Option<ValueId>; 2]>,
+}
+
+impl Node {
+    /// The error of this node.
+    pub(super) fn error(&self, error: OpError) -> ComponentErrorKind {
+        match error {
+            OpError::OutOfMemory { bytes } => ComponentErrorKind::OutOfMemory {
+                bytes: bytes as u64,
+                what: format!("a result of node \"{}\" ({})", self.name, self.op),
+            },
+            error => ComponentErrorKind::Node {
+                node: self.name.clone(),
+                op: self.op.clone(),
+                message: error.to_string(),
+            },
+        }
+    }
+
+    /// Infers the node's outputs from what is known of its inputs.
+    fn infer(&self, facts: &[Fact]) -> Result<SmallVec<[Fact; 2]>, OpError> {
+        let inputs: SmallVec<[Option<&Fact>; 8]> = self
+            .inputs
+            .iter()
+            .map(|input| input.and_then(|value| facts.get(value.index())))
+            .collect();
+        let used: SmallVec<[bool; 8]> = self.outputs.iter().map(Option::is_some).collect();
+        let mut outputs: SmallVec<[Fact; 2]> = SmallVec::new();
+        outputs.resize_with(self.outputs.len(), Fact::default);
+        self.operator.infer(&mut InferContext {
+            inputs: &inputs,
+            outputs: &mut outputs,
+            used: &used,
+        })?;
+        Ok(outputs)
+    }
+}
+
+/// An input of the graph that a caller may give.
+#[derive(Debug)]
+pub(super) struct GraphInput {
+    pub(super) value: ValueId,
+    /// What is declared of it.
+    pub(super) fact: Fact,
+    /// Its value when it is not given.
+    pub(super) default: Option<Tensor>,
+}
+
+/// A loaded graph. Nothing in it changes after loading.
+#[derive(Debug)]
+pub(super) struct Graph {
+    pub(super) io: ComponentIo,
+    /// In the order of `io.inputs`.
+    pub(super) inputs: Vec<GraphInput>,
+    /// In the order of `io.outputs`.
+    pub(super) outputs: Vec<ValueId>,
+    /// In an order in which each can run after those before it.
+    pub(super) nodes: Vec<Node>,
+    /// What is known of each value without knowing the inputs; constants with their value.
+    pub(super) facts: Vec<Fact>,
+    /// The model's metadata, for [`ComponentSession::metadata`](crate::component::ComponentSession::metadata).
+    pub(super) metadata: Vec<(String, String)>,
+}

@@ -1,0 +1,217 @@
+use smallvec::SmallVec;
+
+use super::fold::{Folded, fold_up_to};
+use super::{Graph, ValueId};
+use crate::component::ComponentErrorKind;
+use crate::native::infer::{Fact, SymDim};
+use crate::native::tensor::{Dims, Tensor};
+use crate::native::workspace::Workspace;
+
+/// What a plan is made for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::native) struct Request {
+    /// Dims of the given inputs, in the order of the graph's.
+    pub(in crate::native) inputs: Vec<Option<Dims>>,
+    /// Which outputs are asked for, in the order of the graph's.
+    pub(in crate::native) outputs: Vec<bool>,
+}
+
+impl Request {
+    /// Forgets what it was: no inputs, no outputs.
+    pub(in crate::native) fn start(&mut self, graph: &Graph) {
+        self.inputs.clear();
+        self.inputs.resize(graph.inputs.len(), None);
+        self.outputs.clear();
+        self.outputs.resize(graph.outputs.len(), false);
+    }
+
+    pub(in crate::native) fn give_input(&mut self, index: usize, dims: impl Iterator<Item = usize>) {
+        if let Some(input) = self.inputs.get_mut(index) {
+            *input = Some(dims.collect());
+        }
+    }
+
+    pub(in crate::native) fn ask_output(&mut self, index: usize) {
+        if let Some(output) = self.outputs.get_mut(index) {
+            *output = true;
+        }
+    }
+}
+
+/// One node of a plan.
+#[derive(Debug)]
+pub(in crate::native) struct Step {
+    /// Index into the graph's nodes.
+    pub(in crate::native) node: usize,
+    /// Values that nothing reads after this step.
+    pub(in crate::native) last_uses: SmallVec<[ValueId; 4]>,
+}
+
+/// How to run a graph for inputs of one set of shapes: which nodes, in which order, which
+/// values are known without running any, and how long each lives.
+#[derive(Debug)]
+pub(in crate::native) struct Plan {
+    pub(in crate::native) request: Request,
+    pub(in crate::native) steps: Vec<Step>,
+    /// Values that follow from the shapes and that a step reads or an output is, and the
+    /// defaults of inputs that are not given.
+    pub(in crate::native) constants: Vec<(ValueId, Tensor)>,
+    /// For each value, whether the run must produce it.
+    produced: Vec<bool>,
+    /// Dims of the asked outputs that are known before the run, in the order of the graph's.
+    pub(in crate::native) output_dims: Vec<Option<Dims>>,
+    /// What inference says of each value; runs of a debug build are held to it.
+    #[cfg(debug_assertions)]
+    pub(in crate::native) facts: Vec<Fact>,
+}
+
+/// Results up to this size are folded when a plan is made: shapes and what is computed
+/// from them. A plan may serve a single step, so it does not pay to keep more.
+const MAX_BYTES_IN_PLAN: usize = 32 << 10;
+
+impl Plan {
+    /// Makes a plan. `facts` is room for what is known of each value, kept from plan to
+    /// plan; it starts as a copy of the graph's.
+    pub(in crate::native) fn new(
+        graph: &Graph,
+        request: Request,
+        facts: &mut [Fact],
+        workspace: &mut Workspace,
+    ) -> Result<Plan, ComponentErrorKind> {
+        let mut constants = Vec::new();
+        for (input, dims) in graph.inputs.iter().zip(&request.inputs) {
+            let fact = match (dims, &input.default) {
+                (Some(dims), _) => Fact {
+                    ty: input.fact.ty,
+                    dims: Some(dims.iter().map(|&dim| SymDim::Fixed(dim)).collect()),
+                    value: None,
+                },
+                (None, Some(default)) => Fact::of_tensor(default),
+                (None, None) => Fact::default(),
+            };
+            set(facts, input.value, fact);
+        }
+        let asked = |index: usize| request.outputs.get(index).copied().unwrap_or(false);
+        let mut needed = vec![false; facts.len()];
+        for (_, value) in graph
+            .outputs
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| asked(*index))
+        {
+            mark(&mut needed, *value);
+        }
+        let mut runs = vec![false; graph.nodes.len()];
+        for (node, runs) in graph.nodes.iter().zip(&mut runs).rev() {
+            *runs = node
+                .outputs
+                .iter()
+                .flatten()
+                .any(|value| is_marked(&needed, *value));
+            if *runs {
+                node.inputs
+                    .iter()
+                    .flatten()
+                    .for_each(|value| mark(&mut needed, *value));
+            }
+        }
+        for (node, runs) in graph.nodes.iter().zip(&mut runs).filter(|(_, runs)| **runs) {
+            let inferred = node
+                .infer(facts)
+                .and_then(|outputs| fold_up_to(node, facts, outputs, workspace, MAX_BYTES_IN_PLAN))
+                .map_err(|error| node.error(error))?;
+            let outputs = match inferred {
+                Folded::Known(outputs) => {
+                    *runs = false;
+                    outputs
+                }
+                Folded::Open(outputs) => outputs,
+            };
+            for (value, fact) in node.outputs.iter().zip(outputs) {
+                if let Some(value) = *value {
+                    set(facts, value, fact);
+                }
+            }
+        }
+        // Backwards again, over what is left: the first use met is the last one.
+        let mut read = vec![false; facts.len()];
+        for (_, value) in graph
+            .outputs
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| asked(*index))
+        {
+            mark(&mut read, *value);
+        }
+        let mut steps = Vec::new();
+        for (index, node) in graph.nodes.iter().enumerate().rev() {
+            let runs = runs.get(index).copied().unwrap_or(false);
+            if !runs
+                || !node
+                    .outputs
+                    .iter()
+                    .flatten()
+                    .any(|value| is_marked(&read, *value))
+            {
+                continue;
+            }
+            let mut last_uses = SmallVec::new();
+            for &value in node.inputs.iter().flatten() {
+                if !is_marked(&read, value) {
+                    mark(&mut read, value);
+                    last_uses.push(value);
+                }
+            }
+            steps.push(Step {
+                node: index,
+                last_uses,
+            });
+        }
+        steps.reverse();
+        for (index, fact) in facts.iter().enumerate() {
+            let of_graph = graph.facts.get(index).is_some_and(|fact| fact.value.is_some());
+            if let (true, false, Some(tensor)) = (read[index], of_graph, &fact.value) {
+                constants.push((ValueId::new(index), tensor.clone()));
+            }
+        }
+        let output_dims = graph
+            .outputs
+            .iter()
+            .enumerate()
+            .map(|(index, value)| {
+                let fact = facts.get(value.index()).filter(|_| asked(index))?;
+                fact.fixed_dims()
+            })
+            .collect();
+        Ok(Plan {
+            request,
+            steps,
+            constants,
+            produced: read,
+            output_dims,
+            #[cfg(debug_assertions)]
+            facts: facts.to_vec(),
+        })
+    }
+
+    /// Whether a step or the caller reads this value.
+    pub(in crate::native) fn is_read(&self, value: ValueId) -> bool {
+        is_marked(&self.produced, value)
+    }
+}
+
+fn set(facts: &mut [Fact], value: ValueId, fact: Fact) {
+    if let Some(slot) = facts.get_mut(value.index()) {
+        *slot = fact;
+    }
+}
+
+fn mark(marks: &mut [bool], value: ValueId) {
+    if let Some(mark) = marks.get_mut(value.index()) {
+        *mark = true;
+    }
+}
+
+fn is_marked(marks: &[bool], value: ValueId) -> bool {
+    marks.get(value.index()).copied().unwrap_or(false)
+}

@@ -1,0 +1,118 @@
+use std::collections::HashMap;
+
+use crate::component::{Dim, MAX_RANK, Port, PortType};
+use crate::native::element::ElementType;
+use crate::native::infer::{Fact, SymDim, SymDims, SymbolId};
+use crate::native::model::onnx::{DimensionValue, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto};
+
+/// What a port of no declared type shows.
+const UNTYPED: &str = "untyped";
+
+/// The names of symbolic dims, each with its id.
+#[derive(Default)]
+pub(super) struct Symbols(HashMap<String, SymbolId>);
+
+impl Symbols {
+    fn id(&mut self, name: &str) -> SymbolId {
+        if let Some(&id) = self.0.get(name) {
+            return id;
+        }
+        let id = SymbolId(self.0.len() as u32);
+        self.0.insert(name.to_owned(), id);
+        id
+    }
+}
+
+/// The port that a `ValueInfoProto` declares, or what is wrong with it.
+pub(super) fn port(info: &ValueInfoProto, optional: bool) -> Result<Port, String> {
+    let (ty, dims) = match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
+        Some(TypeValue::Tensor(tensor)) => (tensor_port_type(tensor), tensor_dims(tensor)),
+        Some(_) => (PortType::Other(type_name(info.r#type.as_ref())), None),
+        None => (PortType::Other(UNTYPED.into()), None),
+    };
+    if let Some(rank) = dims.as_ref().map(Vec::len).filter(|&rank| rank > MAX_RANK) {
+        return Err(format!(
+            "\"{}\" has rank {rank}; the limit is {MAX_RANK}",
+            info.name
+        ));
+    }
+    Ok(Port {
+        name: info.name.clone(),
+        ty,
+        dims,
+        optional,
+    })
+}
+
+/// What a `ValueInfoProto` says of its value.
+pub(super) fn fact(info: &ValueInfoProto, symbols: &mut Symbols) -> Fact {
+    let Some(TypeValue::Tensor(tensor)) = info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) else {
+        return Fact::default();
+    };
+    let dims = tensor_dims(tensor).map(|dims| {
+        let dims = dims.into_iter().map(|dim| match dim {
+            Dim::Fixed(size) => usize::try_from(size).map_or(SymDim::Unknown, SymDim::Fixed),
+            Dim::Symbol(Some(name)) => SymDim::Symbol(symbols.id(&name)),
+            Dim::Symbol(None) => SymDim::Unknown,
+        });
+        dims.collect::<SymDims>()
+    });
+    Fact {
+        ty: ElementType::from_code(tensor.elem_type),
+        dims,
+        value: None,
+    }
+}
+
+/// How the seam calls a tensor of this type.
+pub(super) fn port_type(ty: ElementType) -> PortType {
+    match ty.seam() {
+        Some(dtype) => PortType::Tensor(dtype),
+        None => PortType::Other(format!("tensor({ty})")),
+    }
+}
+
+fn tensor_port_type(tensor: &TensorTypeProto) -> PortType {
+    match ElementType::from_code(tensor.elem_type) {
+        Some(ty) => port_type(ty),
+        None if tensor.elem_type == 0 => PortType::Other(UNTYPED.into()),
+        None => PortType::Other(format!("tensor({})", element_name(tensor.elem_type))),
+    }
+}
+
+fn tensor_dims(tensor: &TensorTypeProto) -> Option<Vec<Dim>> {
+    let dims = tensor.shape.as_ref()?.dim.iter().map(|dim| match &dim.value {
+        // A negative size is how some exporters write "unknown".
+        Some(DimensionValue::Size(size)) if *size >= 0 => Dim::Fixed(*size),
+        Some(DimensionValue::Name(name)) if !name.is_empty() => Dim::Symbol(Some(name.clone())),
+        _ => Dim::Symbol(None),
+    });
+    Some(dims.collect())
+}
+
+fn element_name(code: i32) -> String {
+    match ElementType::from_code(code) {
+        Some(ty) => ty.name().to_owned(),
+        None => format!("type {code}"),
+    }
+}
+
+/// A type in ONNX's notation. (The depth is bounded by the protobuf decoder.)
+fn type_name(ty: Option<&TypeProto>) -> String {
+    match ty.and_then(|ty| ty.value.as_ref()) {
+        None => UNTYPED.to_owned(),
+        Some(TypeValue::Tensor(tensor)) => format!("tensor({})", element_name(tensor.elem_type)),
+        Some(TypeValue::SparseTensor(tensor)) => {
+            format!("sparse_tensor({})", element_name(tensor.elem_type))
+        }
+        Some(TypeValue::Sequence(inner)) => format!("seq({})", type_name(inner.elem_type.as_deref())),
+        Some(TypeValue::Optional(inner)) => {
+            format!("optional({})", type_name(inner.elem_type.as_deref()))
+        }
+        Some(TypeValue::Map(map)) => format!(
+            "map({},{})",
+            element_name(map.key_type),
+            type_name(map.value_type.as_deref())
+        ),
+    }
+}

@@ -1,0 +1,377 @@
+use std::fmt;
+
+use super::NativeOptions;
+use super::element::ElementType;
+use super::executor::{Bindings, Executor, Produced, Room};
+use super::graph::{Graph, Plan, Request};
+use super::infer::Fact;
+use super::model::Model;
+use super::operator::OpError;
+use super::tensor::{Dims, Tensor, TensorRef};
+use crate::component::{
+    Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, ComponentTensor, Input,
+    ModelSource, Output, OutputResult, Port, RunControl, Shape,
+};
+
+/// A graph loaded into the native runtime.
+pub struct NativeSession {
+    name: String,
+    graph: Graph,
+    executor: Executor,
+    plans: Plans,
+    /// Vectors whose memory is kept from run to run.
+    request: Request,
+    inputs: Vec<Option<TensorRef<'static>>>,
+    rooms: Vec<Room<'static>>,
+    produced: Vec<Option<Produced>>,
+}
+
+impl NativeSession {
+    /// Reads a model and prepares it. Fails with
+    /// [`MissingOperators`](ComponentErrorKind::MissingOperators), naming all of them, when
+    /// the runtime lacks some; with [`InvalidModel`](ComponentErrorKind::InvalidModel) or
+    /// [`Io`](ComponentErrorKind::Io) when there is no such file or it is not a model.
+    pub fn load(name: &str, source: &ModelSource, _options: &NativeOptions) -> Result<Self, ComponentError> {
+        let graph = Model::open(source)
+            .and_then(|mut model| Graph::load(&mut model))
+            .map_err(|kind| ComponentError::new(name, kind))?;
+        Ok(NativeSession {
+            name: name.to_owned(),
+            executor: Executor::new(&graph),
+            plans: Plans::new(&graph),
+            graph,
+            request: Request::default(),
+            inputs: Vec::new(),
+            rooms: Vec::new(),
+            produced: Vec::new(),
+        })
+    }
+
+    /// Runs the graph on tensors of any element type, also those that do not cross the
+    /// seam (strings, `float64`, 4-bit, ...), and gives the asked outputs in their order.
+    ///
+    /// For tests and tools; [`ComponentSession`] is how components run. Names, types and
+    /// static dims are checked as at the seam.
+    pub fn run_tensors(
+        &mut self,
+        inputs: &[(&str, TensorRef<'_>)],
+        outputs: &[&str],
+    ) -> Result<Vec<Tensor>, ComponentError> {
+        self.run_any(inputs, outputs)
+            .map_err(|kind| ComponentError::new(self.name.as_str(), kind))
+    }
+
+    fn run_any(
+        &mut self,
+        inputs: &[(&str, TensorRef<'_>)],
+        outputs: &[&str],
+    ) -> Result<Vec<Tensor>, ComponentErrorKind> {
+        let io = &self.graph.io;
+        let mut bound = vec![None; io.inputs.len()];
+        self.request.start(&self.graph);
+        for &(name, value) in inputs {
+            let index = position(&io.inputs, name, 0).ok_or_else(|| ComponentErrorKind::UnknownInput {
+                port: name.to_owned(),
+                known: names(&io.inputs),
+            })?;
+            self.request.give_input(index, value.dims().iter().copied());
+            if let Some(bound) = bound.get_mut(index) {
+                *bound = Some(value);
+            }
+        }
+        check_tensors(&self.graph, &bound)?;
+        let mut asked = Vec::with_capacity(outputs.len());
+        for &name in outputs {
+            let index = position(&io.outputs, name, 0).ok_or_else(|| ComponentErrorKind::UnknownOutput {
+                port: name.to_owned(),
+                known: names(&io.outputs),
+            })?;
+            self.request.ask_output(index);
+            asked.push(index);
+        }
+        let plan = self.plans.get(&self.graph, &self.request, &mut self.executor)?;
+        let mut rooms = Vec::new();
+        rooms.resize_with(io.outputs.len(), Room::default);
+        let mut produced = Vec::new();
+        produced.resize_with(io.outputs.len(), || None);
+        let bindings = Bindings {
+            inputs: &bound,
+            rooms: &mut rooms,
+        };
+        let control = RunControl::default();
+        self.executor
+            .run(&self.graph, plan, bindings, &control, &mut produced)?;
+        let results = asked.iter().zip(outputs).map(|(&index, &name)| {
+            match produced.get_mut(index).and_then(Option::take) {
+                Some(Produced::Owned(tensor)) => Ok(tensor),
+                _ => Err(ComponentErrorKind::DuplicateOutput {
+                    port: name.to_owned(),
+                }),
+            }
+        });
+        results.collect()
+    }
+
+    /// Runs a request of the seam.
+    fn run_request(
+        &mut self,
+        inputs: &[Input<'_>],
+        outputs: &mut [Output<'_>],
+        control: &RunControl,
+    ) -> Result<(), ComponentErrorKind> {
+        let io = &self.graph.io;
+        self.request.start(&self.graph);
+        for (index, input) in located(&io.inputs, inputs, |input| input.name) {
+            self.request.give_input(index, sizes(input.value.shape()));
+        }
+        for (index, _) in located(&io.outputs, &*outputs, |output| output.name) {
+            self.request.ask_output(index);
+        }
+        let plan = self.plans.get(&self.graph, &self.request, &mut self.executor)?;
+
+        let mut bound = emptied(std::mem::take(&mut self.inputs));
+        bound.resize(io.inputs.len(), None);
+        for (index, input) in located(&io.inputs, inputs, |input| input.name) {
+            let dims = plan.request.inputs.get(index).and_then(Option::as_deref);
+            if let (Some(bound), Some(dims)) = (bound.get_mut(index), dims) {
+                let ty = ElementType::from(input.value.dtype());
+                let value = TensorRef::new(ty, dims, input.value.bytes());
+                *bound = Some(value.map_err(|error| input_error(input.name, error))?);
+            }
+        }
+        let mut rooms = emptied(std::mem::take(&mut self.rooms));
+        rooms.resize_with(io.outputs.len(), Room::default);
+        for (index, output) in located(&io.outputs, outputs.iter_mut(), |output| output.name) {
+            if let (Some(place), Some(memory)) = (rooms.get_mut(index), output.room.as_deref_mut()) {
+                *place = Room::Free(memory);
+            }
+        }
+        self.produced.clear();
+        self.produced.resize_with(io.outputs.len(), || None);
+        let bindings = Bindings {
+            inputs: &bound,
+            rooms: &mut rooms,
+        };
+        let result = self
+            .executor
+            .run(&self.graph, plan, bindings, control, &mut self.produced);
+        self.inputs = emptied(bound);
+        self.rooms = emptied(rooms);
+        result?;
+
+        for (index, output) in located(&io.outputs, outputs.iter_mut(), |output| output.name) {
+            let produced = self.produced.get_mut(index).and_then(Option::take);
+            if let (Some(port), Some(produced)) = (io.outputs.get(index), produced) {
+                output.result = result_of(port, produced)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ComponentSession for NativeSession {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Native
+    }
+
+    fn io(&self) -> &ComponentIo {
+        &self.graph.io
+    }
+
+    fn metadata(&self) -> &[(String, String)] {
+        &self.graph.metadata
+    }
+
+    fn output_shapes(
+        &mut self,
+        inputs: &[(&str, &[i64])],
+        outputs: &[&str],
+    ) -> Result<Vec<Option<Shape>>, ComponentError> {
+        let io = &self.graph.io;
+        self.request.start(&self.graph);
+        for (index, &(_, shape)) in located(&io.inputs, inputs, |input| input.0) {
+            self.request.give_input(index, sizes(shape));
+        }
+        for (index, _) in located(&io.outputs, outputs, |output| output) {
+            self.request.ask_output(index);
+        }
+        let plan = self
+            .plans
+            .get(&self.graph, &self.request, &mut self.executor)
+            .map_err(|kind| ComponentError::new(self.name.as_str(), kind))?;
+        let shapes = outputs.iter().map(|name| {
+            let index = position(&io.outputs, name, 0)?;
+            let dims = plan.output_dims.get(index)?.as_deref()?;
+            shape_of(dims)
+        });
+        Ok(shapes.collect())
+    }
+
+    fn execute(
+        &mut self,
+        inputs: &[Input<'_>],
+        outputs: &mut [Output<'_>],
+        control: &RunControl,
+    ) -> Result<(), ComponentError> {
+        self.run_request(inputs, outputs, control)
+            .map_err(|kind| ComponentError::new(self.name.as_str(), kind))
+    }
+}
+
+impl fmt::Debug for NativeSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NativeSession({:?})", self.name)
+    }
+}
+
+/// The plans of the last requests, the latest first.
+struct Plans {
+    recent: Vec<Plan>,
+    /// Room for making a plan, see [`Plan::new`].
+    facts: Vec<Fact>,
+}
+
+/// Enough for prefill, decode, and the shapes of a component that is called for several
+/// kinds of input. A decode step whose past grows in an input asks for a new plan each time,
+/// and drops the oldest.
+const MAX_PLANS: usize = 4;
+
+impl Plans {
+    fn new(graph: &Graph) -> Self {
+        Plans {
+            recent: Vec::with_capacity(MAX_PLANS),
+            facts: graph.facts.clone(),
+        }
+    }
+
+    /// The plan for a request, made if it is not among the last.
+    fn get(
+        &mut self,
+        graph: &Graph,
+        request: &Request,
+        executor: &mut Executor,
+    ) -> Result<&Plan, ComponentErrorKind> {
+        match self.recent.iter().position(|plan| plan.request == *request) {
+            Some(found) => {
+                if let Some(front) = self.recent.get_mut(..=found) {
+                    front.rotate_right(1);
+                }
+            }
+            None => {
+                let plan = Plan::new(graph, request.clone(), &mut self.facts, &mut executor.workspace)?;
+                self.recent.truncate(MAX_PLANS - 1);
+                self.recent.insert(0, plan);
+            }
+        }
+        self.recent.first().ok_or_else(|| ComponentErrorKind::Backend {
+            backend: Backend::Native.name(),
+            message: "there is no plan".into(),
+        })
+    }
+}
+
+/// The index of the port of this name; `hint` is looked at first, since callers mostly name
+/// ports in the graph's order.
+fn position(ports: &[Port], name: &str, hint: usize) -> Option<usize> {
+    let is_it = |port: &Port| port.name == name;
+    match ports.get(hint).is_some_and(is_it) {
+        true => Some(hint),
+        false => ports.iter().position(is_it),
+    }
+}
+
+/// Items that name ports, each with its port's index; unknown names are passed over (the
+/// seam has refused them).
+fn located<T>(
+    ports: &[Port],
+    items: impl IntoIterator<Item = T>,
+    name: impl Fn(&T) -> &str,
+) -> impl Iterator<Item = (usize, T)> {
+    let mut hint = 0;
+    items.into_iter().filter_map(move |item| {
+        let index = position(ports, name(&item), hint)?;
+        hint = index + 1;
+        Some((index, item))
+    })
+}
+
+/// The dims of a shape that has no negative one: the seam has checked.
+fn sizes(shape: &[i64]) -> impl Iterator<Item = usize> + '_ {
+    shape.iter().map(|&dim| usize::try_from(dim).unwrap_or(0))
+}
+
+fn shape_of(dims: &[usize]) -> Option<Shape> {
+    dims.iter().map(|&dim| i64::try_from(dim).ok()).collect()
+}
+
+fn names(ports: &[Port]) -> Vec<String> {
+    ports.iter().map(|port| port.name.clone()).collect()
+}
+
+/// An empty vector with the memory of `vec`: the standard library collects in place when
+/// source and result have the same layout, as types that differ in a lifetime do.
+fn emptied<A, B>(mut vec: Vec<A>) -> Vec<B> {
+    vec.clear();
+    vec.into_iter().filter_map(|_| None).collect()
+}
+
+fn input_error(port: &str, error: OpError) -> ComponentErrorKind {
+    ComponentErrorKind::Backend {
+        backend: Backend::Native.name(),
+        message: format!("input \"{port}\": {error}"),
+    }
+}
+
+/// The checks of the seam, for tensors of any type.
+fn check_tensors(graph: &Graph, inputs: &[Option<TensorRef<'_>>]) -> Result<(), ComponentErrorKind> {
+    for ((input, port), value) in graph.inputs.iter().zip(&graph.io.inputs).zip(inputs) {
+        let expected = || format!("{} {}", port.ty, port.display_dims());
+        let Some(value) = value else {
+            if input.default.is_some() {
+                continue;
+            }
+            return Err(ComponentErrorKind::MissingInput {
+                port: port.name.clone(),
+                expected: expected(),
+            });
+        };
+        let wrong_type = input.fact.ty.is_some_and(|ty| ty != value.element_type());
+        let wrong_dims = shape_of(value.dims()).is_none_or(|shape| !port.accepts_shape(&shape));
+        if wrong_type || wrong_dims {
+            let message = format!("is {value:?}, expected {}", expected());
+            return Err(input_error(&port.name, OpError::Message(message)));
+        }
+    }
+    Ok(())
+}
+
+/// What the seam gets for an output.
+fn result_of(port: &Port, produced: Produced) -> Result<OutputResult, ComponentErrorKind> {
+    let failed = |message: String| ComponentErrorKind::Backend {
+        backend: Backend::Native.name(),
+        message: format!("output \"{}\": {message}", port.name),
+    };
+    let (ty, dims): (_, Dims) = match &produced {
+        Produced::Room { ty, dims } => (*ty, dims.clone()),
+        Produced::Owned(tensor) => (tensor.element_type(), tensor.dims().into()),
+    };
+    let dtype = ty
+        .seam()
+        .filter(|&dtype| port.dtype() == Some(dtype))
+        .ok_or_else(|| failed(format!("the run gave {ty}, declared is {}", port.ty)))?;
+    let shape = shape_of(&dims).ok_or_else(|| failed(format!("dims {dims:?} are too large")))?;
+    match produced {
+        Produced::Room { .. } => Ok(OutputResult::InRoom { dtype, shape }),
+        Produced::Owned(tensor) => {
+            let bytes = tensor.into_bytes().map_err(|error| failed(error.to_string()))?;
+            let tensor = ComponentTensor::from_bytes(dtype, &shape, bytes);
+            Ok(OutputResult::Owned(
+                tensor.map_err(|error| failed(error.to_string()))?,
+            ))
+        }
+    }
+}
