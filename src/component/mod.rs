@@ -20,7 +20,7 @@ mod session;
 mod source;
 mod tensor;
 
-pub use control::{CancelToken, RunControl};
+pub use control::{CancelToken, CancelWatch, Interrupt, RunControl};
 pub use copies::{copied_bytes, count_copy};
 pub use dtype::DataType;
 pub use error::{ComponentError, ComponentErrorKind};

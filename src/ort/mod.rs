@@ -1,53 +1,32 @@
 //! ONNX Runtime as a backend: finding the library, and sessions on it.
+//!
+//! What lives here: the search for the library and its checks (`search`, `process`,
+//! `library`), reading what a model declares (`model`, `declared`, `wire`), a session's
+//! load (`session`), a run (`run`, with `dims` for shapes known beforehand and `interrupt`
+//! for cancelling), and the C API with errors and ownership as types (`api`, `failure`).
+//!
+//! [`OrtLibrary`], [`OrtSession`], [`OrtSearch`] and [`OrtOptions`] may be used from outside;
+//! sessions run through [`ComponentSession`](crate::component::ComponentSession). Nothing
+//! of ONNX Runtime is called, nor any function of the `ort` crate, which would panic, before
+//! a library was found and checked; an `OrtLibrary` is the proof.
+//!
+//! The library is loaded when first asked for, stays for the life of the process, prints
+//! nothing and sends nothing. Its environment is never released: destructors of a library at
+//! the exit of a process come in no order that one could rely on.
 
-use std::path::PathBuf;
+mod api;
+mod declared;
+mod dims;
+mod failure;
+mod interrupt;
+mod library;
+mod model;
+mod process;
+mod run;
+mod search;
+mod session;
+mod wire;
 
-use crate::component::{ComponentError, ComponentErrorKind, ModelSource};
-
-/// Where to look for the library, in this order: the option, the environment's path
-/// (read by whoever made this), beside liboxpipe, the system's name.
-#[derive(Clone, Debug, Default)]
-pub struct OrtSearch {
-    pub option: Option<PathBuf>,
-    pub environment: Option<PathBuf>,
-}
-
-/// A loaded ONNX Runtime; clones are the same one. Never unloaded.
-#[derive(Clone, Debug)]
-pub struct OrtLibrary {}
-
-impl OrtLibrary {
-    pub fn load(search: &OrtSearch) -> Result<Self, ComponentError> {
-        let _ = search;
-        Err(ComponentErrorKind::BackendUnavailable {
-            message: "not there yet".into(),
-        }
-        .into())
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct OrtOptions {
-    /// Intra-op threads; 0 lets ONNX Runtime choose.
-    pub threads: usize,
-}
-
-#[derive(Debug)]
-pub struct OrtSession {}
-
-impl OrtSession {
-    pub fn load(
-        library: &OrtLibrary,
-        name: &str,
-        source: &ModelSource,
-        options: &OrtOptions,
-    ) -> Result<Self, ComponentError> {
-        let _ = (library, source, options);
-        Err(ComponentError::new(
-            name,
-            ComponentErrorKind::BackendUnavailable {
-                message: "not there yet".into(),
-            },
-        ))
-    }
-}
+pub use library::OrtLibrary;
+pub use search::OrtSearch;
+pub use session::{OrtOptions, OrtSession};

@@ -1,3 +1,4 @@
 //! What several integration tests share.
 
 pub mod onnx_writer;
+pub mod onnxruntime;
