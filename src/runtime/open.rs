@@ -194,13 +194,8 @@ impl Runtime {
     ) -> Result<Box<dyn ComponentSession>, ComponentError> {
         let library = self.ort_library(name)?;
         let options = crate::ort::OrtOptions { threads };
-        crate::ort::OrtSession::load(&library, name, source, &options)?;
-        Err(ComponentError::new(
-            name,
-            ComponentErrorKind::BackendUnavailable {
-                message: "the ONNX Runtime session is not connected yet".into(),
-            },
-        ))
+        let session = crate::ort::OrtSession::load(&library, name, source, &options)?;
+        Ok(Box::new(session))
     }
 }
 
