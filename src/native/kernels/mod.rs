@@ -1,6 +1,76 @@
 //! Portable kernels, one file per operator family.
 //!
-//! Each file opens with the operator's equation, shapes and the version of its spec. Only
-//! the constructors are used from outside, by the registry.
+//! Each file opens with the operator's equation, shapes and the versions of its
+//! specification. Only the constructors are used from outside, by the registry. What
+//! several families share: `number` (arithmetic of an element type), `dispatch` (from an
+//! element type to a Rust type), `strided` and `elementwise` (loops), `gemm` and `attend`
+//! (the arithmetic of MatMul and Attention), `minifloat` and `convert` (of Cast), `dims`
+//! and `infer` (axes and shapes).
 
-pub(super) mod identity;
+pub(super) mod arithmetic;
+mod attend;
+pub(super) mod attention;
+pub(super) mod cast;
+pub(super) mod compare;
+pub(super) mod constant;
+mod convert;
+mod dims;
+mod dispatch;
+mod elementwise;
+pub(super) mod gather;
+mod gemm;
+mod infer;
+pub(super) mod join;
+pub(super) mod matmul;
+mod minifloat;
+mod moves;
+pub(super) mod norm;
+mod number;
+pub(super) mod rearrange;
+pub(super) mod reduce;
+pub(super) mod reshape;
+pub(super) mod rotary;
+pub(super) mod shape;
+pub(super) mod softmax;
+mod strided;
+pub(super) mod unary;
+pub(super) mod variadic;
+
+use super::element::ElementType;
+use super::operator::{OpError, Operator, RunContext};
+use super::tensor::{Dims, TensorRef};
+
+/// What a constructor returns.
+type Built = Result<Box<dyn Operator>, OpError>;
+
+fn unsupported(found: ElementType, expected: &'static str) -> OpError {
+    OpError::WrongType {
+        what: "input".into(),
+        found,
+        expected: expected.into(),
+    }
+}
+
+/// Inputs 0 and 1, of one type, and the shape that they broadcast to.
+fn pair<'a>(cx: &RunContext<'a>) -> Result<(TensorRef<'a>, TensorRef<'a>, Dims), OpError> {
+    let (a, b) = (cx.required(0)?, cx.required(1)?);
+    same_type(&a, &b, 1)?;
+    let dims = broadcast(a.dims(), b.dims())?;
+    Ok((a, b, dims))
+}
+
+fn same_type(first: &TensorRef<'_>, other: &TensorRef<'_>, index: usize) -> Result<(), OpError> {
+    if first.element_type() == other.element_type() {
+        return Ok(());
+    }
+    Err(OpError::WrongType {
+        what: format!("input {index}"),
+        found: other.element_type(),
+        expected: format!("{}, like the inputs before it", first.element_type()),
+    })
+}
+
+fn broadcast(a: &[usize], b: &[usize]) -> Result<Dims, OpError> {
+    strided::broadcast_dims(a, b)
+        .ok_or_else(|| OpError::Message(format!("shapes {a:?} and {b:?} do not broadcast")))
+}

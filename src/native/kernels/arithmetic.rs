@@ -1,0 +1,178 @@
+//! Elementwise arithmetic of two operands with multidirectional broadcasting:
+//!
+//!   C = A + B, A - B, A * B, A / B, mod(A, B), A ^ B
+//!
+//! C has the shape that A and B broadcast to. Add, Sub, Mul, Div: ai.onnx 7, 13, 14; Mod: 10,
+//! 13; Pow: 7, 12, 13, 15. Integers wrap around and their division truncates towards zero;
+//! dividing an integer by zero, which the specification leaves open, is an error. f16 and
+//! bf16 are computed in f32 and rounded once.
+
+use super::dispatch::{with_float, with_integer, with_number};
+use super::elementwise::{operand, zip};
+use super::infer::{broadcast_inputs, input_type};
+use super::number::{Float, Number, Real, Scalar};
+use super::{Built, broadcast, pair};
+use crate::native::element::ElementType;
+use crate::native::infer::InferContext;
+use crate::native::node::NodeInfo;
+use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::tensor::TensorRef;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Function {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    /// The remainder that has the sign of the divisor.
+    FloorMod,
+    /// The remainder that has the sign of the dividend, as C's `fmod`.
+    TruncatedMod,
+}
+
+#[derive(Debug)]
+struct Arithmetic(Function);
+
+pub(in crate::native) fn add(_: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Arithmetic(Function::Add)))
+}
+
+pub(in crate::native) fn sub(_: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Arithmetic(Function::Sub)))
+}
+
+pub(in crate::native) fn mul(_: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Arithmetic(Function::Mul)))
+}
+
+pub(in crate::native) fn div(_: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Arithmetic(Function::Div)))
+}
+
+pub(in crate::native) fn modulo(node: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Arithmetic(match node.int_or("fmod", 0)? {
+        0 => Function::FloorMod,
+        _ => Function::TruncatedMod,
+    })))
+}
+
+impl Operator for Arithmetic {
+    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
+        broadcast_inputs(cx, 0..2, input_type(cx, 0))
+    }
+
+    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
+        let (a, b, dims) = pair(cx)?;
+        with_number!(a.element_type(), T => self.run_as::<T>(cx, &a, &b, &dims))
+    }
+}
+
+impl Arithmetic {
+    fn run_as<T: Number>(
+        &self,
+        cx: &mut RunContext<'_>,
+        a: &TensorRef<'_>,
+        b: &TensorRef<'_>,
+        dims: &[usize],
+    ) -> Result<(), OpError> {
+        let (x, y) = (operand::<T>(a)?, operand::<T>(b)?);
+        let zero = T::Wide::ZERO;
+        let divides = !matches!(self.0, Function::Add | Function::Sub | Function::Mul);
+        if divides
+            && T::Wide::INTEGER
+            && !dims.contains(&0)
+            && let Some(at) = y.data.iter().position(|y| y.widen() == zero)
+        {
+            return Err(OpError::Message(format!(
+                "integer division by zero: element {at} of input 1 is 0"
+            )));
+        }
+        let to = cx.output::<T>(0, dims)?.into_mut();
+        match self.0 {
+            Function::Add => zip(x, y, dims, to, |a, b| T::narrow(a.widen().add(b.widen()))),
+            Function::Sub => zip(x, y, dims, to, |a, b| T::narrow(a.widen().sub(b.widen()))),
+            Function::Mul => zip(x, y, dims, to, |a, b| T::narrow(a.widen().mul(b.widen()))),
+            Function::Div => zip(x, y, dims, to, |a, b| T::narrow(a.widen().div(b.widen()))),
+            Function::TruncatedMod => zip(x, y, dims, to, |a, b| T::narrow(a.widen().rem(b.widen()))),
+            Function::FloorMod => zip(x, y, dims, to, |a, b| {
+                let (a, b) = (a.widen(), b.widen());
+                let rest = a.rem(b);
+                let signs_differ = (rest < zero) != (b < zero);
+                T::narrow(if rest != zero && signs_differ {
+                    rest.add(b)
+                } else {
+                    rest
+                })
+            }),
+        }
+        Ok(())
+    }
+}
+
+/// The base's type is the result's; the exponent may have any other.
+#[derive(Debug)]
+struct Pow;
+
+pub(in crate::native) fn pow(_: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Pow))
+}
+
+impl Operator for Pow {
+    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
+        broadcast_inputs(cx, 0..2, input_type(cx, 0))
+    }
+
+    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
+        let (a, b) = (cx.required(0)?, cx.required(1)?);
+        with_number!(b.element_type(), E => match a.element_type() {
+            ElementType::Int32 => integer_powers::<i32, E>(cx, &a, &b),
+            ElementType::Int64 => integer_powers::<i64, E>(cx, &a, &b),
+            ty => with_float!(ty, T => float_powers::<T, E>(cx, &a, &b)),
+        })
+    }
+}
+
+fn float_powers<T: Float, E: Number>(
+    cx: &mut RunContext<'_>,
+    a: &TensorRef<'_>,
+    b: &TensorRef<'_>,
+) -> Result<(), OpError> {
+    let (base, exponent) = (operand::<T>(a)?, operand::<E>(b)?);
+    let dims = broadcast(a.dims(), b.dims())?;
+    let to = cx.output::<T>(0, &dims)?.into_mut();
+    zip(base, exponent, &dims, to, |a, e| {
+        let e = T::Wide::from_f64(e.widen().to_f64());
+        T::narrow(a.widen().powf(e))
+    });
+    Ok(())
+}
+
+fn integer_powers<T: Number<Wide = T> + Scalar, E: Number>(
+    cx: &mut RunContext<'_>,
+    a: &TensorRef<'_>,
+    b: &TensorRef<'_>,
+) -> Result<(), OpError> {
+    let (base, exponent) = (operand::<T>(a)?, operand::<E>(b)?);
+    let dims = broadcast(a.dims(), b.dims())?;
+    let to = cx.output::<T>(0, &dims)?.into_mut();
+    zip(base, exponent, &dims, to, |a, e| {
+        integer_power(a, e.widen().to_f64())
+    });
+    Ok(())
+}
+
+/// Exact (and wrapping) for a natural exponent, else through f64.
+fn integer_power<T: Scalar>(base: T, exponent: f64) -> T {
+    if exponent < 0.0 || exponent.fract() != 0.0 {
+        return T::from_f64(base.to_f64().powf(exponent));
+    }
+    let (mut result, mut square, mut bits) = (T::ONE, base, exponent as u64);
+    while bits > 0 {
+        if bits & 1 == 1 {
+            result = result.mul(square);
+        }
+        square = square.mul(square);
+        bits >>= 1;
+    }
+    result
+}

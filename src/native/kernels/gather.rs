@@ -1,0 +1,100 @@
+//! Gather: y[..., i..., ...] = x[..., indices[i...], ...] along `axis`, any element type.
+//!
+//!   x [p..., size, q...]   indices [i...] of int32 or int64   y [p..., i..., q...]
+//!
+//! Negative indices count from the end; one outside [-size, size) is an error.
+//! ai.onnx 1, 11, 13.
+
+use super::Built;
+use super::dims::{Integers, axis};
+use super::infer::input_type;
+use crate::native::infer::{InferContext, SymDims};
+use crate::native::node::NodeInfo;
+use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::tensor::Dims;
+
+#[derive(Debug)]
+struct Gather {
+    axis: i64,
+}
+
+pub(in crate::native) fn gather(node: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Gather {
+        axis: node.int_or("axis", 0)?,
+    }))
+}
+
+impl Operator for Gather {
+    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
+        let (x, indices) = (cx.required(0)?, cx.required(1)?);
+        let dims = match (&x.dims, &indices.dims) {
+            (Some(from), Some(indices)) => {
+                let axis = axis(self.axis, from.len())?;
+                let dims: SymDims = from[..axis]
+                    .iter()
+                    .chain(indices)
+                    .chain(&from[axis + 1..])
+                    .copied()
+                    .collect();
+                Some(dims)
+            }
+            _ => None,
+        };
+        cx.set_output(0, input_type(cx, 0), dims);
+        Ok(())
+    }
+
+    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
+        let (x, indices) = (cx.required(0)?, cx.required(1)?);
+        let axis = axis(self.axis, x.rank())?;
+        let (before, size, after) = (&x.dims()[..axis], x.dims()[axis], &x.dims()[axis + 1..]);
+        let dims: Dims = before
+            .iter()
+            .chain(indices.dims())
+            .chain(after)
+            .copied()
+            .collect();
+        let given = indices.to_ints()?;
+        let mut positions = Integers::with_capacity(given.len());
+        for (i, &index) in given.iter().enumerate() {
+            let from_start = if index < 0 {
+                index.checked_add(size as i64)
+            } else {
+                Some(index)
+            };
+            match from_start.filter(|&at| at >= 0 && (at as u64) < size as u64) {
+                Some(at) => positions.push(at),
+                None => {
+                    return Err(OpError::Message(format!(
+                        "index {index} (element {i} of input 1) is out of range for axis {axis} of shape {:?}",
+                        x.dims()
+                    )));
+                }
+            }
+        }
+        // An empty result has nothing to visit, however many times.
+        let outer: usize = if dims.contains(&0) {
+            0
+        } else {
+            before.iter().product()
+        };
+        let inner: usize = after.iter().product();
+        let starts =
+            (0..outer).flat_map(|o| positions.iter().map(move |&at| (o * size + at as usize) * inner));
+        match x.element_type().size() {
+            None => {
+                let strings = x.strings()?;
+                let gathered = starts.flat_map(|start| strings[start..][..inner].iter().cloned());
+                cx.output_strings(0, &dims, gathered.collect())
+            }
+            Some(width) => {
+                let bytes = x.bytes()?;
+                let mut output = cx.output_bytes(0, x.element_type(), &dims)?;
+                for start in starts {
+                    output.extend_from_slice(&bytes[start * width..][..inner * width])?;
+                }
+                Ok(())
+            }
+        }
+    }
+}

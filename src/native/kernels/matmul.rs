@@ -1,0 +1,149 @@
+//! MatMul: Y = A B over the last two dims, the ones before them broadcast.
+//!
+//!   A [..., M, K]   B [..., K, N]   Y [..., M, N]
+//!
+//! An operand of rank 1 is a row on the left and a column on the right, and its dim of 1 is
+//! dropped from Y. ai.onnx 1, 9, 13: floats, and integers of 32 and 64 bits (all integers are
+//! taken), which wrap.
+
+use super::Built;
+use super::dispatch::{with_integer, with_number};
+use super::gemm::gemm;
+use super::infer::broadcast as broadcast_facts;
+use super::number::Number;
+use super::strided::{Strided, broadcast_strides};
+use crate::native::element::ElementType;
+use crate::native::infer::{InferContext, SymDim, SymDims};
+use crate::native::node::NodeInfo;
+use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::tensor::{Dims, TensorRef, element_count};
+
+#[derive(Debug)]
+struct MatMul;
+
+pub(in crate::native) fn matmul(_: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(MatMul))
+}
+
+/// An operand as a stack of matrices.
+struct Stack<'a, D> {
+    batch: &'a [D],
+    rows: D,
+    columns: D,
+}
+
+impl<'a, D: Copy> Stack<'a, D> {
+    fn left(dims: &'a [D], one: D) -> Option<Self> {
+        match dims {
+            [] => None,
+            &[columns] => Some(Stack {
+                batch: &[],
+                rows: one,
+                columns,
+            }),
+            [batch @ .., rows, columns] => Some(Stack {
+                batch,
+                rows: *rows,
+                columns: *columns,
+            }),
+        }
+    }
+
+    fn right(dims: &'a [D], one: D) -> Option<Self> {
+        match dims {
+            &[rows] => Some(Stack {
+                batch: &[],
+                rows,
+                columns: one,
+            }),
+            dims => Self::left(dims, one),
+        }
+    }
+}
+
+fn scalar(index: usize) -> OpError {
+    OpError::WrongDims {
+        what: format!("input {index}"),
+        found: Dims::new(),
+        expected: "rank 1 or more".into(),
+    }
+}
+
+impl Operator for MatMul {
+    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
+        let (a, b) = (cx.required(0)?, cx.required(1)?);
+        let ty = a.ty.or(b.ty);
+        let dims = match (&a.dims, &b.dims) {
+            (Some(a), Some(b)) => {
+                let left = Stack::left(a, SymDim::Fixed(1)).ok_or_else(|| scalar(0))?;
+                let right = Stack::right(b, SymDim::Fixed(1)).ok_or_else(|| scalar(1))?;
+                if let (SymDim::Fixed(k), SymDim::Fixed(rows)) = (left.columns, right.rows)
+                    && k != rows
+                {
+                    return Err(OpError::Message(format!(
+                        "A has {k} columns and B has {rows} rows (shapes {a:?} and {b:?})"
+                    )));
+                }
+                let mut dims: SymDims = broadcast_facts(left.batch, right.batch)?;
+                dims.extend((a.len() > 1).then_some(left.rows));
+                dims.extend((b.len() > 1).then_some(right.columns));
+                Some(dims)
+            }
+            _ => None,
+        };
+        cx.set_output(0, ty, dims);
+        Ok(())
+    }
+
+    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
+        let (a, b) = (cx.required(0)?, cx.required(1)?);
+        super::same_type(&a, &b, 1)?;
+        with_number!(a.element_type(), T => run_as::<T>(cx, &a, &b))
+    }
+}
+
+fn run_as<T: Number>(cx: &mut RunContext<'_>, a: &TensorRef<'_>, b: &TensorRef<'_>) -> Result<(), OpError> {
+    let left = Stack::left(a.dims(), 1).ok_or_else(|| scalar(0))?;
+    let right = Stack::right(b.dims(), 1).ok_or_else(|| scalar(1))?;
+    let (m, k, n) = (left.rows, left.columns, right.columns);
+    if k != right.rows {
+        return Err(OpError::Message(format!(
+            "A has {k} columns and B has {} rows (shapes {:?} and {:?})",
+            right.rows,
+            a.dims(),
+            b.dims()
+        )));
+    }
+    let batch = super::broadcast(left.batch, right.batch)?;
+    let mut dims = batch.clone();
+    dims.extend((a.rank() > 1).then_some(m));
+    dims.extend((b.rank() > 1).then_some(n));
+    let y = cx.output::<T>(0, &dims)?.into_mut();
+    let (a, b) = (a.slice::<T>()?, b.slice::<T>()?);
+    let (a_size, b_size, y_size) = (m * k, k * n, element_count(&[m, n])?);
+    if y_size == 0 {
+        return Ok(());
+    }
+    // One matrix for the whole batch on the right: the batch is just more rows.
+    if right.batch.iter().all(|&dim| dim == 1) && left.batch.len() >= right.batch.len() {
+        gemm((y.len() / n, k, n), a, b, y);
+        return Ok(());
+    }
+    let (a_strides, b_strides) = (
+        broadcast_strides(left.batch, &batch),
+        broadcast_strides(right.batch, &batch),
+    );
+    let walk = Strided::new(&batch, [&a_strides, &b_strides], [0, 0]);
+    let mut results = y.chunks_exact_mut(y_size);
+    walk.for_each(|[a_at, b_at]| {
+        if let Some(y) = results.next() {
+            gemm(
+                (m, k, n),
+                &a[a_at * a_size..][..a_size],
+                &b[b_at * b_size..][..b_size],
+                y,
+            );
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,343 @@
+//! What the numeric kernels are generic over.
+//!
+//! A [`Number`] is how an element is stored, its [`Wide`](Number::Wide) type is what it is
+//! computed in: f32 for f16 and bf16, so that a result is rounded once, at the end; itself
+//! for everything else. Integers wrap around, as in ONNX's reference implementation.
+
+use half::{bf16, f16};
+
+use crate::native::element::Element;
+
+/// An element type with arithmetic.
+pub(super) trait Number: Element {
+    type Wide: Scalar;
+    /// Where a result need not be a whole number (means, roots, logarithms): the wide type,
+    /// or f64 for integers.
+    type Real: Real;
+
+    fn widen(self) -> Self::Wide;
+    fn narrow(wide: Self::Wide) -> Self;
+}
+
+/// Arithmetic of a type that kernels compute in.
+pub(super) trait Scalar: Element + PartialOrd {
+    const ZERO: Self;
+    const ONE: Self;
+    /// The identities of max and min: the infinities, or the ends of an integer's range.
+    const LOWEST: Self;
+    const HIGHEST: Self;
+    /// Whether dividing by zero has no answer.
+    const INTEGER: bool;
+
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    /// The quotient, truncated for integers. An integer divided by zero gives zero; kernels
+    /// refuse that before they come here.
+    fn div(self, other: Self) -> Self;
+    /// The remainder with the sign of `self`; zero for an integer divided by zero.
+    fn rem(self, other: Self) -> Self;
+    fn neg(self) -> Self;
+    fn abs(self) -> Self;
+    fn erf(self) -> Self;
+    fn to_f64(self) -> f64;
+    /// The nearest value; integers truncate towards zero and saturate.
+    fn from_f64(value: f64) -> Self;
+
+    /// `a * b + sum`, rounded after each step like the scalar loop would: a fused
+    /// multiply-add exists only on some CPUs, and results must not depend on that.
+    #[inline(always)]
+    fn multiply_add(a: Self, b: Self, sum: Self) -> Self {
+        sum.add(a.mul(b))
+    }
+
+    /// The larger one; NaN if either is.
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        if self > other || self.is_nan() {
+            self
+        } else {
+            other
+        }
+    }
+
+    /// The smaller one; NaN if either is.
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        if self < other || self.is_nan() {
+            self
+        } else {
+            other
+        }
+    }
+
+    #[inline(always)]
+    fn is_nan(self) -> bool {
+        self.partial_cmp(&self).is_none()
+    }
+}
+
+/// Functions of the floating-point types that kernels compute in.
+pub(super) trait Real: Scalar {
+    fn exp(self) -> Self;
+    fn ln(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn tanh(self) -> Self;
+    fn floor(self) -> Self;
+    fn ceil(self) -> Self;
+    fn round_ties_even(self) -> Self;
+    fn sin(self) -> Self;
+    fn cos(self) -> Self;
+    fn powf(self, exponent: Self) -> Self;
+}
+
+/// A floating-point element type.
+pub(super) trait Float: Number<Wide: Real> {}
+
+impl Float for f32 {}
+impl Float for f64 {}
+impl Float for f16 {}
+impl Float for bf16 {}
+
+macro_rules! real {
+    ($t:ident, $erf:path) => {
+        impl Number for $t {
+            type Wide = $t;
+            type Real = $t;
+
+            #[inline(always)]
+            fn widen(self) -> $t {
+                self
+            }
+
+            #[inline(always)]
+            fn narrow(wide: $t) -> $t {
+                wide
+            }
+        }
+
+        impl Scalar for $t {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const LOWEST: Self = $t::NEG_INFINITY;
+            const HIGHEST: Self = $t::INFINITY;
+            const INTEGER: bool = false;
+
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                self + other
+            }
+
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                self - other
+            }
+
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                self * other
+            }
+
+            #[inline(always)]
+            fn div(self, other: Self) -> Self {
+                self / other
+            }
+
+            #[inline(always)]
+            fn rem(self, other: Self) -> Self {
+                self % other
+            }
+
+            #[inline(always)]
+            fn neg(self) -> Self {
+                -self
+            }
+
+            #[inline(always)]
+            fn abs(self) -> Self {
+                $t::abs(self)
+            }
+
+            #[inline(always)]
+            fn erf(self) -> Self {
+                $erf(self)
+            }
+
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self {
+                value as $t
+            }
+        }
+
+        impl Real for $t {
+            #[inline(always)]
+            fn exp(self) -> Self {
+                $t::exp(self)
+            }
+
+            #[inline(always)]
+            fn ln(self) -> Self {
+                $t::ln(self)
+            }
+
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                $t::sqrt(self)
+            }
+
+            #[inline(always)]
+            fn tanh(self) -> Self {
+                $t::tanh(self)
+            }
+
+            #[inline(always)]
+            fn floor(self) -> Self {
+                $t::floor(self)
+            }
+
+            #[inline(always)]
+            fn ceil(self) -> Self {
+                $t::ceil(self)
+            }
+
+            #[inline(always)]
+            fn round_ties_even(self) -> Self {
+                $t::round_ties_even(self)
+            }
+
+            #[inline(always)]
+            fn sin(self) -> Self {
+                $t::sin(self)
+            }
+
+            #[inline(always)]
+            fn cos(self) -> Self {
+                $t::cos(self)
+            }
+
+            #[inline(always)]
+            fn powf(self, exponent: Self) -> Self {
+                $t::powf(self, exponent)
+            }
+        }
+    };
+}
+
+real!(f32, libm::erff);
+real!(f64, libm::erf);
+
+macro_rules! half_float {
+    ($t:ident) => {
+        impl Number for $t {
+            type Wide = f32;
+            type Real = f32;
+
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                self.to_f32()
+            }
+
+            #[inline(always)]
+            fn narrow(wide: f32) -> $t {
+                $t::from_f32(wide)
+            }
+        }
+    };
+}
+
+half_float!(f16);
+half_float!(bf16);
+
+macro_rules! integer {
+    ($($t:ident $abs:expr;)+) => { $(
+        impl Number for $t {
+            type Wide = $t;
+            type Real = f64;
+
+            #[inline(always)]
+            fn widen(self) -> $t {
+                self
+            }
+
+            #[inline(always)]
+            fn narrow(wide: $t) -> $t {
+                wide
+            }
+        }
+
+        impl Scalar for $t {
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            const LOWEST: Self = $t::MIN;
+            const HIGHEST: Self = $t::MAX;
+            const INTEGER: bool = true;
+
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+
+            #[inline(always)]
+            fn div(self, other: Self) -> Self {
+                if other == 0 { 0 } else { self.wrapping_div(other) }
+            }
+
+            #[inline(always)]
+            fn rem(self, other: Self) -> Self {
+                if other == 0 { 0 } else { self.wrapping_rem(other) }
+            }
+
+            #[inline(always)]
+            fn neg(self) -> Self {
+                self.wrapping_neg()
+            }
+
+            #[inline(always)]
+            fn abs(self) -> Self {
+                let abs: fn($t) -> $t = $abs;
+                abs(self)
+            }
+
+            #[inline(always)]
+            fn erf(self) -> Self {
+                libm::erf(self as f64) as $t
+            }
+
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self {
+                value as $t
+            }
+        }
+    )+ };
+}
+
+integer! {
+    i8 i8::wrapping_abs;
+    i16 i16::wrapping_abs;
+    i32 i32::wrapping_abs;
+    i64 i64::wrapping_abs;
+    u8 |x| x;
+    u16 |x| x;
+    u32 |x| x;
+    u64 |x| x;
+}

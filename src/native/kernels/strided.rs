@@ -1,0 +1,182 @@
+//! Walking N operands of different strides over one shape.
+//!
+//! Broadcasting, transposing, slicing, expanding and reducing are all "for each position of
+//! a shape, an offset into each operand". [`Strided`] turns that into as few and as long
+//! inner runs as the strides allow, so that a kernel's loop over a run is a plain slice loop
+//! in the common cases (stride 1 or 0).
+
+use smallvec::SmallVec;
+
+use crate::native::tensor::Dims;
+
+/// Strides of one operand in elements, one per dim; negative ones walk backwards.
+pub(super) type Strides = SmallVec<[isize; 6]>;
+
+/// Row-major strides of a dense tensor.
+pub(super) fn dense_strides(dims: &[usize]) -> Strides {
+    let mut strides: Strides = SmallVec::from_elem(0, dims.len());
+    let mut step = 1usize;
+    for (stride, &dim) in strides.iter_mut().zip(dims).rev() {
+        *stride = step as isize;
+        // A tensor with a zero dim has no elements to reach, so a wrapped step is never used.
+        step = step.wrapping_mul(dim);
+    }
+    strides
+}
+
+/// Strides that repeat a dense tensor of `dims` over `to`, which it must broadcast to
+/// (see [`broadcast_dims`]): 0 along the dims that are repeated.
+pub(super) fn broadcast_strides(dims: &[usize], to: &[usize]) -> Strides {
+    let mut strides: Strides = SmallVec::from_elem(0, to.len());
+    let lead = to.len().saturating_sub(dims.len());
+    for ((stride, dense), &dim) in strides.iter_mut().skip(lead).zip(dense_strides(dims)).zip(dims) {
+        *stride = if dim == 1 { 0 } else { dense };
+    }
+    strides
+}
+
+/// The shape that two shapes broadcast to by ONNX's multidirectional rule, if they do.
+pub(super) fn broadcast_dims(a: &[usize], b: &[usize]) -> Option<Dims> {
+    let rank = a.len().max(b.len());
+    let dim = |dims: &[usize], axis: usize| match (axis + dims.len()).checked_sub(rank) {
+        Some(at) => dims.get(at).copied().unwrap_or(1),
+        None => 1,
+    };
+    (0..rank)
+        .map(|axis| match (dim(a, axis), dim(b, axis)) {
+            (x, y) if x == y => Some(x),
+            (1, y) => Some(y),
+            (x, 1) => Some(x),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The walk: outer loops over `offsets`, each reaching a run of `run` positions along which
+/// operand `i` advances by `run_strides[i]`.
+pub(super) struct Strided<const N: usize> {
+    outer: SmallVec<[(usize, [isize; N]); 6]>,
+    pub run: usize,
+    pub run_strides: [isize; N],
+    base: [isize; N],
+}
+
+impl<const N: usize> Strided<N> {
+    /// The walk over `dims` in row-major order. Each operand's strides have one entry per
+    /// dim; `base` is where its first element lies.
+    pub fn new(dims: &[usize], strides: [&[isize]; N], base: [usize; N]) -> Self {
+        // Unit dims vanish; a dim joins its inner neighbour when every operand steps over
+        // the neighbour's whole length.
+        let mut loops: SmallVec<[(usize, [isize; N]); 6]> = SmallVec::new();
+        for (axis, &dim) in dims.iter().enumerate().filter(|&(_, &dim)| dim != 1) {
+            let step: [isize; N] = std::array::from_fn(|i| strides[i].get(axis).copied().unwrap_or(0));
+            match loops.last_mut() {
+                Some((outer_dim, outer_step))
+                    if (0..N).all(|i| outer_step[i] == step[i].wrapping_mul(dim as isize)) =>
+                {
+                    *outer_dim = outer_dim.wrapping_mul(dim);
+                    *outer_step = step;
+                }
+                _ => loops.push((dim, step)),
+            }
+        }
+        let (run, run_strides) = loops.pop().unwrap_or((1, [0; N]));
+        let empty = dims.contains(&0);
+        Strided {
+            outer: loops,
+            run: if empty { 0 } else { run },
+            run_strides,
+            base: base.map(|start| start as isize),
+        }
+    }
+
+    /// Calls `visit` with every operand's offset at the start of each run, in order. Never
+    /// called when the shape has no elements.
+    pub fn for_each_run(&self, mut visit: impl FnMut([usize; N])) {
+        if self.run == 0 {
+            return;
+        }
+        let mut offsets = self.base;
+        let mut counters: SmallVec<[usize; 6]> = SmallVec::from_elem(0, self.outer.len());
+        loop {
+            visit(offsets.map(|offset| offset as usize));
+            let mut level = self.outer.len();
+            loop {
+                let Some(next) = level.checked_sub(1) else { return };
+                level = next;
+                let (dim, step) = &self.outer[level];
+                counters[level] += 1;
+                for (offset, step) in offsets.iter_mut().zip(step) {
+                    *offset += step;
+                }
+                if counters[level] < *dim {
+                    break;
+                }
+                counters[level] = 0;
+                for (offset, step) in offsets.iter_mut().zip(step) {
+                    *offset -= step * *dim as isize;
+                }
+            }
+        }
+    }
+
+    /// Calls `visit` with every operand's offset at each position, in order.
+    pub fn for_each(&self, mut visit: impl FnMut([usize; N])) {
+        self.for_each_run(|starts| {
+            for i in 0..self.run {
+                visit(std::array::from_fn(|n| at(starts[n], self.run_strides[n], i)));
+            }
+        });
+    }
+}
+
+/// The element `position` steps into a run that starts at `start`.
+#[inline(always)]
+pub(super) fn at(start: usize, stride: isize, position: usize) -> usize {
+    (start as isize + stride * position as isize) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walk<const N: usize>(walk: &Strided<N>) -> Vec<[usize; N]> {
+        let mut all = Vec::new();
+        walk.for_each(|offsets| all.push(offsets));
+        all
+    }
+
+    #[test]
+    fn a_dense_tensor_is_one_run() {
+        let dims = [2, 1, 3, 4];
+        let plan = Strided::new(&dims, [&dense_strides(&dims)], [0]);
+        assert_eq!((plan.run, plan.run_strides), (24, [1]));
+        assert_eq!(walk(&plan), (0..24).map(|i| [i]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_row_and_a_column_broadcast() {
+        let to = broadcast_dims(&[2, 1], &[3]).expect("they broadcast");
+        assert_eq!(to.as_slice(), [2, 3]);
+        let (a, b) = (broadcast_strides(&[2, 1], &to), broadcast_strides(&[3], &to));
+        let plan = Strided::new(&to, [&a, &b], [0, 0]);
+        assert_eq!(walk(&plan), [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]);
+    }
+
+    #[test]
+    fn empty_and_rank_zero_shapes() {
+        assert_eq!(
+            walk(&Strided::new(&[2, 0, 3], [&[0, 3, 1]], [0])),
+            Vec::<[usize; 1]>::new()
+        );
+        assert_eq!(walk(&Strided::new(&[], [&[]], [7])), [[7]]);
+        assert_eq!(broadcast_dims(&[0], &[1]).as_deref(), Some(&[0][..]));
+        assert_eq!(broadcast_dims(&[0], &[2]), None);
+    }
+
+    #[test]
+    fn negative_strides_walk_backwards() {
+        let plan = Strided::new(&[2, 2], [&[-3, -1]], [5]);
+        assert_eq!(walk(&plan), [[5], [4], [2], [1]]);
+    }
+}
