@@ -259,11 +259,6 @@ impl<'d> Cursor<'d> {
                 entries,
                 asked: Vec::new(),
             }),
-            NodeValue::Null => Ok(Fields {
-                at: self.clone(),
-                entries: &[],
-                asked: Vec::new(),
-            }),
             _ => Err(self.wrong_type("a mapping")),
         }
     }

@@ -1,0 +1,8 @@
+//! Packages and the step loop over sessions written here, so that every value that crosses
+//! the seam can be looked at and every failure can be made.
+
+mod fake;
+mod package_errors;
+mod phases;
+mod step_loop;
+mod transactions;

@@ -1,0 +1,380 @@
+//! What runs when: phases, modalities, states, routes between components.
+
+use oxpipe::component::{ComponentTensor, DataType, RunControl};
+use oxpipe::generation::FinishReason;
+use oxpipe::pipeline::{ErrorKind, Phase, Pipeline, Run, RunSettings};
+
+use super::fake::{
+    DECODER_OUTPUTS, Fake, Watch, continuation, decoder_body, float_tensor, floats, io, next_token, open,
+};
+
+const PROMPT: [i32; 3] = [5, 2, 3];
+const VISION: &str = "
+pipeline:
+  models:
+    vision: {filename: v.onnx, type: vision_encoder}
+    decoder:
+      filename: d.onnx
+      type: decoder
+      io:
+        token_input: input_ids
+        logits_output: logits
+        kv_inputs: [past]
+        kv_outputs: [present]
+        OPTIONAL
+  dataflow:
+    - {from: vision.features, to: decoder.features}
+  phases:
+    vision: {run_on: prompt_only, when_present: image}
+";
+
+/// The decoder adds the sum of the features, which is that of the pixels.
+fn vision(optional: &str) -> (Pipeline, Watch, Watch) {
+    let encoder = Fake::new(io(&["pixels:float32[1,n]"], &["features:float32[1,n]"]), |call| {
+        let pixels = call.tensor("pixels").view().to_tensor().unwrap();
+        Ok(vec![("features", pixels)])
+    });
+    let inputs = [
+        "input_ids:int64[1,s]",
+        "features:float32[1,n]",
+        "past:float32[1,2,p,1]",
+    ];
+    let decoder = Fake::new(
+        io(&inputs, &DECODER_OUTPUTS),
+        decoder_body(|call| call.floats("features").iter().sum::<f32>() as i64),
+    );
+    let (encoder_watch, decoder_watch) = (encoder.watch(), decoder.watch());
+    let yaml = VISION.replace("OPTIONAL", optional);
+    let pipeline = open(&yaml, vec![("vision", encoder), ("decoder", decoder)]).unwrap();
+    (pipeline, encoder_watch, decoder_watch)
+}
+
+const ZEROS: &str = "optional_inputs: {features: {presence: image, absent: {kind: zeros, shape: [1, 0]}}}";
+
+fn steps(run: &mut Run, count: usize) -> Vec<i32> {
+    let control = RunControl::default();
+    (0..count)
+        .map(|_| run.step(&control).unwrap().token.unwrap())
+        .collect()
+}
+
+#[test]
+fn the_same_image_is_encoded_once_and_another_one_anew() {
+    let (pipeline, encoder, decoder) = vision(ZEROS);
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    let image = float_tensor(&[1, 2], &[1.0, 4.0]);
+    run.set_input("vision.pixels", image.view()).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    let first = steps(&mut run, 3);
+    assert_eq!(first, continuation(&PROMPT, 3, 5));
+    assert_eq!(encoder.runs(), 1);
+    // A second question about the same image.
+    run.set_input("vision.pixels", image.view()).unwrap();
+    run.append_tokens(&[1]).unwrap();
+    let whole = [&PROMPT[..], &first, &[1]].concat();
+    let second = steps(&mut run, 2);
+    assert_eq!(second, continuation(&whole, 2, 5));
+    assert_eq!((encoder.runs(), decoder.runs()), (1, 5));
+    // Another image: everything that came of the first one goes, the tokens stay.
+    let other = float_tensor(&[1, 3], &[2.0, 0.0, 1.0]);
+    run.set_input("vision.pixels", other.view()).unwrap();
+    let whole = [whole, second].concat();
+    assert_eq!(steps(&mut run, 1), continuation(&whole, 1, 3));
+    assert_eq!((encoder.runs(), decoder.runs()), (2, 6));
+    assert_eq!(
+        floats(run.get_tensor("vision.features").unwrap()),
+        [2.0, 0.0, 1.0]
+    );
+    assert_eq!(run.get_tensor("vision.pixels").unwrap().shape(), [1, 3]);
+}
+
+#[test]
+fn a_component_of_an_absent_modality_does_not_run() {
+    let (pipeline, encoder, _) = vision(ZEROS);
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    assert_eq!(steps(&mut run, 4), continuation(&PROMPT, 4, 0));
+    assert_eq!(encoder.runs(), 0);
+    assert_eq!(
+        run.get_tensor("vision.features").unwrap_err().kind(),
+        ErrorKind::InvalidState
+    );
+    // Bringing the image later, and taking it back.
+    let whole = run.tokens().to_vec();
+    run.set_input("vision.pixels", float_tensor(&[1, 1], &[2.0]).view())
+        .unwrap();
+    let with_image = steps(&mut run, 1);
+    assert_eq!(with_image, continuation(&whole, 1, 2));
+    run.clear_input("vision.pixels").unwrap();
+    let whole = [whole, with_image].concat();
+    assert_eq!(steps(&mut run, 1), continuation(&whole, 1, 0));
+    assert!(run.get_tensor("vision.features").is_err());
+}
+
+#[test]
+fn a_required_modality_that_is_missing_is_an_error_before_anything_runs() {
+    let (pipeline, encoder, decoder) = vision("");
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    let error = run.step(&RunControl::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MissingInput);
+    assert_eq!(
+        (error.component(), error.port()),
+        (Some("decoder"), Some("features"))
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("\"vision\", which this request leaves out"),
+        "{error}"
+    );
+    assert_eq!((encoder.runs(), decoder.runs()), (0, 0));
+    run.set_input("vision.pixels", float_tensor(&[1, 1], &[2.0]).view())
+        .unwrap();
+    assert_eq!(steps(&mut run, 1), continuation(&PROMPT, 1, 2));
+}
+
+#[test]
+fn zeros_for_an_absent_value_take_their_size_from_other_inputs() {
+    let fake = Fake::new(
+        io(
+            &["ids:int64[1,s]", "bias:float16[1,s,2]"],
+            &["logits:float32[1,s,8]"],
+        ),
+        |call| {
+            let ids = call.ints("ids");
+            let bias = call.tensor("bias");
+            assert_eq!(bias.shape(), [1, ids.len() as i64, 2]);
+            assert!(bias.bytes().iter().all(|&byte| byte == 0));
+            let logits = vec![0.0; 8 * ids.len()];
+            Ok(vec![("logits", float_tensor(&[1, ids.len() as i64, 8], &logits))])
+        },
+    );
+    let yaml = "
+model:
+  io:
+    optional_inputs: {bias: {presence: audio, absent: {kind: zeros, shape: [1, s, 2]}}}
+";
+    let pipeline = open(yaml, vec![("model", fake)]).unwrap();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    assert_eq!(steps(&mut run, 2), [0, 0]);
+}
+
+#[test]
+fn recurrent_state_goes_from_step_to_step_and_starts_over_after_a_rewind() {
+    let fake = || {
+        let inputs = ["ids:int64[1,s]", "state:float32[batch,2]"];
+        let outputs = ["logits:float32[1,s,8]", "new_state:float32[batch,2]"];
+        Fake::new(io(&inputs, &outputs), |call| {
+            // state = [sum of place * id, tokens so far]
+            let state = call.floats("state");
+            let (mut sum, mut count) = (state[0], state[1]);
+            for id in call.ints("ids") {
+                count += 1.0;
+                sum += count * id as f32;
+            }
+            let next = (sum as i64).rem_euclid(8);
+            let row: Vec<f32> = (0..8).map(|id| if id == next { 1.0 } else { 0.0 }).collect();
+            Ok(vec![
+                ("logits", float_tensor(&[1, 1, 8], &row)),
+                ("new_state", float_tensor(&[1, 2], &[sum, count])),
+            ])
+        })
+    };
+    let yaml = "
+model:
+  io:
+    token_input: ids
+    state_pairs: [{input: state, output: new_state, init: zeros, update: replace}]
+";
+    let fake = fake();
+    let watch = fake.watch();
+    let pipeline = open(yaml, vec![("model", fake)]).unwrap();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    assert_eq!(steps(&mut run, 5), continuation(&PROMPT, 5, 0));
+    assert_eq!(watch.runs(), 5);
+    run.rewind(4).unwrap();
+    let kept = run.tokens().to_vec();
+    assert_eq!(steps(&mut run, 3), continuation(&kept, 3, 0));
+}
+
+#[test]
+fn cross_kv_is_fed_once_and_held() {
+    let encoder = Fake::new(
+        io(
+            &["sound:float32[1,n]"],
+            &["k:float32[1,1,n,1]", "v:float32[1,1,n,1]"],
+        ),
+        |call| {
+            let sound = call.floats("sound");
+            let shape = [1, 1, sound.len() as i64, 1];
+            let doubled: Vec<f32> = sound.iter().map(|value| 2.0 * value).collect();
+            Ok(vec![
+                ("k", float_tensor(&shape, &sound)),
+                ("v", float_tensor(&shape, &doubled)),
+            ])
+        },
+    );
+    let inputs = [
+        "input_ids:int64[1,s]",
+        "past:float32[1,2,p,1]",
+        "cross_v:float32[1,1,n,1]",
+        "cross_k:float32[1,1,n,1]",
+    ];
+    let decoder = Fake::new(
+        io(&inputs, &DECODER_OUTPUTS),
+        // Keys and values must not be swapped.
+        decoder_body(|call| {
+            let sum = |name| call.floats(name).iter().sum::<f32>() as i64;
+            sum("cross_k") + 10 * sum("cross_v")
+        }),
+    );
+    let watch = encoder.watch();
+    let yaml = "
+pipeline:
+  models:
+    encoder: {filename: e.onnx, type: audio_encoder, io: {cross_kv_outputs: [k, v]}}
+    decoder:
+      filename: d.onnx
+      type: decoder
+      io:
+        token_input: input_ids
+        logits_output: logits
+        kv_inputs: [past]
+        kv_outputs: [present]
+        cross_kv_inputs: [cross_k, cross_v]
+";
+    let pipeline = open(yaml, vec![("encoder", encoder), ("decoder", decoder)]).unwrap();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.set_input("encoder.sound", float_tensor(&[1, 2], &[1.0, 2.0]).view())
+        .unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    assert_eq!(steps(&mut run, 4), continuation(&PROMPT, 4, 3 + 10 * 6));
+    assert_eq!(watch.runs(), 1);
+}
+
+#[test]
+fn final_and_on_demand_components_run_when_they_are_asked_for() {
+    let decoder = super::fake::decoder();
+    let vocoder = Fake::new(io(&["codes:int64[1,n]"], &["audio:float32[n]"]), |call| {
+        let codes = call.ints("codes");
+        let audio: Vec<f32> = codes.iter().map(|&code| 2.0 * code as f32).collect();
+        Ok(vec![("audio", float_tensor(&[audio.len() as i64], &audio))])
+    });
+    let probe = Fake::new(io(&["logits:float32[1,s,8]"], &["rows:int64[1]"]), |call| {
+        let rows = call.tensor("logits").shape()[1];
+        let rows = ComponentTensor::from_raw(DataType::Int64, &[1], &rows.to_le_bytes());
+        Ok(vec![("rows", rows.unwrap())])
+    });
+    let (vocoder_watch, probe_watch) = (vocoder.watch(), probe.watch());
+    let yaml = "
+pipeline:
+  models:
+    decoder:
+      filename: d.onnx
+      type: decoder
+      io:
+        token_input: input_ids
+        attention_mask_input: attention_mask
+        position_ids_input: position_ids
+        logits_output: logits
+        kv_inputs: [past]
+        kv_outputs: [present]
+    vocoder: {filename: v.onnx, type: vocoder}
+    probe: {filename: p.onnx}
+  dataflow:
+    - {from: decoder.output_ids, to: vocoder.codes, dtype: int64}
+    - {from: decoder.logits, to: probe.logits}
+  phases:
+    vocoder: {run_on: final_only}
+    probe: {run_on: on_demand}
+";
+    let sessions = vec![("decoder", decoder), ("vocoder", vocoder), ("probe", probe)];
+    let pipeline = open(yaml, sessions).unwrap();
+    let phases: Vec<Phase> = pipeline
+        .components()
+        .iter()
+        .map(|component| component.phase)
+        .collect();
+    assert_eq!(phases, [Phase::EveryStep, Phase::FinalOnly, Phase::OnDemand]);
+    let control = RunControl::default();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    assert_eq!(run.finish(&control).unwrap_err().kind(), ErrorKind::InvalidState);
+    run.append_tokens(&PROMPT).unwrap();
+    let chosen = steps(&mut run, 3);
+    assert_eq!((vocoder_watch.runs(), probe_watch.runs()), (0, 0));
+    let error = run.get_tensor("vocoder.audio").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "vocoder.audio has no value yet; finish the run first"
+    );
+    run.finish(&control).unwrap();
+    let expected: Vec<f32> = chosen.iter().map(|&id| 2.0 * id as f32).collect();
+    assert_eq!(floats(run.get_tensor("vocoder.audio").unwrap()), expected);
+    assert_eq!(run.get_tensor("decoder.output_ids").unwrap().shape(), [1, 3]);
+    run.run_component("probe", &control).unwrap();
+    assert_eq!(run.get_tensor("probe.rows").unwrap().bytes(), 1i64.to_le_bytes());
+    let error = run.run_component("vocoder", &control).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "component \"vocoder\" does not run on_demand; its phase is final_only"
+    );
+    // The run goes on after that.
+    let whole = run.tokens().to_vec();
+    assert_eq!(steps(&mut run, 1), [next_token(&whole, 0)]);
+}
+
+#[test]
+fn a_package_without_a_token_loop_runs_once() {
+    let doubling = || {
+        Fake::new(io(&["x:float32[n]"], &["y:float32[n]"]), |call| {
+            let y: Vec<f32> = call.floats("x").iter().map(|x| 2.0 * x).collect();
+            Ok(vec![("y", float_tensor(&[y.len() as i64], &y))])
+        })
+    };
+    let (first, second) = (doubling(), doubling());
+    let watch = first.watch();
+    // The stages stand in the file in the wrong order: the dataflow says what comes first.
+    let yaml = "
+pipeline:
+  models:
+    second: {filename: b.onnx}
+    first: {filename: a.onnx}
+  dataflow:
+    - {from: first.y, to: second.x}
+  strategy:
+    kind: composite
+    stages:
+      - {name: b, strategy: {kind: single_pass, model: second}}
+      - {name: a, strategy: {kind: single_pass, model: first}, run_on: prompt_only}
+";
+    let pipeline = open(yaml, vec![("second", second), ("first", first)]).unwrap();
+    assert_eq!(pipeline.package().strategy, "composite");
+    assert_eq!(pipeline.package().decoder, None);
+    let control = RunControl::default();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    let error = run.step(&control).unwrap_err();
+    assert_eq!((error.component(), error.port()), (Some("first"), Some("x")));
+    run.set_input("first.x", float_tensor(&[2], &[1.0, 3.0]).view())
+        .unwrap();
+    let event = run.step(&control).unwrap();
+    assert_eq!((event.token, event.finish), (None, Some(FinishReason::Completed)));
+    assert_eq!(floats(run.get_tensor("second.y").unwrap()), [4.0, 12.0]);
+    assert_eq!(run.step(&control).unwrap_err().kind(), ErrorKind::InvalidState);
+    run.set_input("first.x", float_tensor(&[2], &[1.0, 3.0]).view())
+        .unwrap();
+    assert!(run.finished().is_some(), "the same value changes nothing");
+    run.set_input("first.x", float_tensor(&[1], &[5.0]).view())
+        .unwrap();
+    run.step(&control).unwrap();
+    assert_eq!(floats(run.get_tensor("second.y").unwrap()), [20.0]);
+    assert_eq!(watch.runs(), 2);
+    for error in [
+        run.forward(&control).unwrap_err(),
+        run.force_token(1).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::InvalidState);
+    }
+}
