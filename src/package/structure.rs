@@ -143,6 +143,9 @@ fn circle(
 /// The component that chooses tokens: named by the strategy, or the only one that can be.
 fn find_decoder(declaration: &Declaration) -> Result<Option<usize>, PackageError> {
     let strategy = &declaration.strategy;
+    if strategy.unsupported.is_some() {
+        return Ok(None);
+    }
     match strategy.kind {
         StrategyKind::SinglePass | StrategyKind::Composite { token_loop: false } => return Ok(None),
         StrategyKind::Autoregressive | StrategyKind::Composite { token_loop: true } => {}

@@ -117,13 +117,8 @@ impl Runtime {
         threads: usize,
     ) -> Result<Box<dyn ComponentSession>, ComponentError> {
         let options = crate::native::NativeOptions { threads };
-        crate::native::NativeSession::load(name, source, &options)?;
-        Err(ComponentError::new(
-            name,
-            ComponentErrorKind::BackendUnavailable {
-                message: "the native session is not connected yet".into(),
-            },
-        ))
+        let session = crate::native::NativeSession::load(name, source, &options)?;
+        Ok(Box::new(session))
     }
 }
 
