@@ -8,9 +8,9 @@
 //! bf16 are computed in f32 and rounded once.
 
 use super::dispatch::{with_float, with_integer, with_number};
-use super::elementwise::{operand, zip};
+use super::elementwise::{Operand, map, operand, zip};
 use super::infer::{broadcast_inputs, input_type};
-use super::number::{Float, Number, Real, Scalar};
+use super::number::{Number, Scalar};
 use super::{Built, broadcast, pair};
 use crate::native::element::ElementType;
 use crate::native::infer::InferContext;
@@ -124,39 +124,34 @@ impl Operator for Pow {
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let (a, b) = (cx.required(0)?, cx.required(1)?);
-        with_number!(b.element_type(), E => match a.element_type() {
-            ElementType::Int32 => integer_powers::<i32, E>(cx, &a, &b),
-            ElementType::Int64 => integer_powers::<i64, E>(cx, &a, &b),
-            ty => with_float!(ty, T => float_powers::<T, E>(cx, &a, &b)),
-        })
+        // Exponents of any type become f64 first: one loop per type of base, not per pair.
+        let exponents = cx.scratch::<f64>(b.len())?;
+        with_number!(b.element_type(), E => {
+            map(b.slice::<E>()?, exponents, |e| e.widen().to_f64());
+            Ok(())
+        })?;
+        let exponents = Operand {
+            data: &*exponents,
+            dims: b.dims(),
+        };
+        match a.element_type() {
+            ElementType::Int32 => powers::<i32>(cx, &a, exponents, integer_power),
+            ElementType::Int64 => powers::<i64>(cx, &a, exponents, integer_power),
+            ty => with_float!(ty, T => powers::<T>(cx, &a, exponents, |x, e| x.powf(Scalar::from_f64(e)))),
+        }
     }
 }
 
-fn float_powers<T: Float, E: Number>(
+fn powers<T: Number>(
     cx: &mut RunContext<'_>,
     a: &TensorRef<'_>,
-    b: &TensorRef<'_>,
+    exponents: Operand<'_, f64>,
+    power: impl Fn(T::Wide, f64) -> T::Wide,
 ) -> Result<(), OpError> {
-    let (base, exponent) = (operand::<T>(a)?, operand::<E>(b)?);
-    let dims = broadcast(a.dims(), b.dims())?;
+    let dims = broadcast(a.dims(), exponents.dims)?;
     let to = cx.output::<T>(0, &dims)?.into_mut();
-    zip(base, exponent, &dims, to, |a, e| {
-        let e = T::Wide::from_f64(e.widen().to_f64());
-        T::narrow(a.widen().powf(e))
-    });
-    Ok(())
-}
-
-fn integer_powers<T: Number<Wide = T> + Scalar, E: Number>(
-    cx: &mut RunContext<'_>,
-    a: &TensorRef<'_>,
-    b: &TensorRef<'_>,
-) -> Result<(), OpError> {
-    let (base, exponent) = (operand::<T>(a)?, operand::<E>(b)?);
-    let dims = broadcast(a.dims(), b.dims())?;
-    let to = cx.output::<T>(0, &dims)?.into_mut();
-    zip(base, exponent, &dims, to, |a, e| {
-        integer_power(a, e.widen().to_f64())
+    zip(operand::<T>(a)?, exponents, &dims, to, |a, e| {
+        T::narrow(power(a.widen(), e))
     });
     Ok(())
 }

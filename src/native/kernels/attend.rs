@@ -93,10 +93,10 @@ pub(super) struct ScoreOutput<'a, T> {
     pub scores: &'a mut [T],
 }
 
-pub(super) struct Inputs<'a, T, V> {
+pub(super) struct Inputs<'a, T: Float> {
     pub q: Heads<'a, T>,
     pub k: Cache<'a, T>,
-    pub v: Cache<'a, V>,
+    pub v: &'a dyn Values<T::Wide>,
     /// How many keys of each batch item are not padding, none negative; `None` for all.
     pub valid: Option<&'a [i64]>,
 }
@@ -134,9 +134,9 @@ impl Attend {
     }
 
     /// Writes all of `y` (rows of `y_layout`) and of `shown`, whichever is wanted.
-    pub fn run<T: Float, V: Number>(
+    pub fn run<T: Float>(
         &self,
-        inputs: &Inputs<'_, T, V>,
+        inputs: &Inputs<'_, T>,
         add_mask: &AddMask<'_, T::Wide>,
         scratch: &mut [T::Wide],
         mut y: Option<&mut [T]>,
@@ -192,7 +192,7 @@ impl Attend {
                     scores[visible..].fill(T::Wide::ZERO);
                     show(ScoreStage::Probability, scores);
                     let Some(y) = &mut y else { continue };
-                    weighted_sum(&scores[..visible], |j| v.row(b, kv_head, j), sums);
+                    v.weighted_sum(b, kv_head, &scores[..visible], sums);
                     let to = &mut y[y_layout.start(b, h, i)..][..y_layout.width];
                     for (to, &sum) in to.iter_mut().zip(sums.iter()) {
                         *to = T::narrow(sum);
@@ -240,27 +240,34 @@ fn softmax<W: Real, P: Real>(scores: &mut [W]) {
     }
 }
 
-/// sums[d] = sum over j of weights[j] * row(j)[d].
-fn weighted_sum<'a, W: Scalar, V: Number>(weights: &[W], row: impl Fn(usize) -> &'a [V], sums: &mut [W]) {
-    const ROWS: usize = 4;
-    sums.fill(W::ZERO);
-    let wide = |v: V| W::from_f64(v.widen().to_f64());
-    let whole = weights.len() - weights.len() % ROWS;
-    let width = sums.len();
-    for j in (0..whole).step_by(ROWS) {
-        let rows: [&[V]; ROWS] = std::array::from_fn(|r| &row(j + r)[..width]);
-        let weights = &weights[j..j + ROWS];
-        for d in 0..width {
-            let mut sum = sums[d];
-            for r in 0..ROWS {
-                sum = Scalar::multiply_add(weights[r], wide(rows[r][d]), sum);
+/// Values, whose type need not be that of the queries.
+pub(super) trait Values<W> {
+    /// sums[d] = sum over j of weights[j] * v[b, head, j, d].
+    fn weighted_sum(&self, b: usize, head: usize, weights: &[W], sums: &mut [W]);
+}
+
+impl<W: Scalar, V: Number> Values<W> for Cache<'_, V> {
+    fn weighted_sum(&self, b: usize, head: usize, weights: &[W], sums: &mut [W]) {
+        const ROWS: usize = 4;
+        sums.fill(W::ZERO);
+        let wide = |v: V| W::from_f64(v.widen().to_f64());
+        let whole = weights.len() - weights.len() % ROWS;
+        let width = sums.len();
+        for j in (0..whole).step_by(ROWS) {
+            let rows: [&[V]; ROWS] = std::array::from_fn(|r| &self.row(b, head, j + r)[..width]);
+            let weights = &weights[j..j + ROWS];
+            for d in 0..width {
+                let mut sum = sums[d];
+                for r in 0..ROWS {
+                    sum = Scalar::multiply_add(weights[r], wide(rows[r][d]), sum);
+                }
+                sums[d] = sum;
             }
-            sums[d] = sum;
         }
-    }
-    for (j, &weight) in weights.iter().enumerate().skip(whole) {
-        for (sum, &v) in sums.iter_mut().zip(row(j)) {
-            *sum = Scalar::multiply_add(weight, wide(v), *sum);
+        for (j, &weight) in weights.iter().enumerate().skip(whole) {
+            for (sum, &v) in sums.iter_mut().zip(self.row(b, head, j)) {
+                *sum = Scalar::multiply_add(weight, wide(v), *sum);
+            }
         }
     }
 }

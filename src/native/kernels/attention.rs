@@ -16,8 +16,10 @@
 //! The softmax is computed in the wide type of Q (f32 for f16 and bf16), or in f64 if
 //! `softmax_precision` asks for it; a lower precision than the wide one is not imitated.
 
+use half::{bf16, f16};
+
 use super::Built;
-use super::attend::{Attend, Cache, Heads, Inputs, Layout, ScoreOutput, ScoreStage};
+use super::attend::{Attend, Cache, Heads, Inputs, Layout, ScoreOutput, ScoreStage, Values};
 use super::dispatch::{with_float, with_integer, with_number};
 use super::number::{Float, Number, Scalar};
 use crate::native::element::{Bool, ElementType};
@@ -28,7 +30,7 @@ use crate::native::tensor::{Dims, TensorRef, element_count};
 
 const Q: usize = 0;
 const K: usize = 1;
-const V: usize = 2;
+const VALUE: usize = 2;
 const MASK: usize = 3;
 const PAST_KEY: usize = 4;
 const PAST_VALUE: usize = 5;
@@ -153,7 +155,7 @@ struct Problem {
 
 impl Attention {
     fn problem(&self, cx: &RunContext<'_>) -> Result<Problem, OpError> {
-        let (q, k, v) = (cx.required(Q)?, cx.required(K)?, cx.required(V)?);
+        let (q, k, v) = (cx.required(Q)?, cx.required(K)?, cx.required(VALUE)?);
         let wrong = |what: &str, found: &[usize], expected: String| OpError::WrongDims {
             what: what.into(),
             found: found.into(),
@@ -170,7 +172,7 @@ impl Attention {
         let (qs, ks, vs) = (
             Sizes::of(q.dims(), self.q_heads, Q)?,
             Sizes::of(k.dims(), self.kv_heads, K)?,
-            Sizes::of(v.dims(), self.kv_heads, V)?,
+            Sizes::of(v.dims(), self.kv_heads, VALUE)?,
         );
         if ks.batch != qs.batch || ks.width != qs.width {
             return Err(wrong(
@@ -236,21 +238,25 @@ impl Attention {
         })
     }
 
-    fn run_as<T: Float, U: Float>(&self, cx: &mut RunContext<'_>, p: &Problem) -> Result<(), OpError> {
-        let (q, k, v) = (cx.required(Q)?, cx.required(K)?, cx.required(V)?);
+    /// Keys have the type of the queries.
+    fn run_as<T: Float>(
+        &self,
+        cx: &mut RunContext<'_>,
+        p: &Problem,
+        v: &dyn Values<T::Wide>,
+    ) -> Result<(), OpError> {
+        let (q, k) = (cx.required(Q)?, cx.required(K)?);
         let past_key = cx.input(PAST_KEY).map(|past| past.slice::<T>()).transpose()?;
-        let past_value = cx.input(PAST_VALUE).map(|past| past.slice::<U>()).transpose()?;
         let inputs = Inputs {
             q: Heads {
                 data: q.slice::<T>()?,
                 layout: p.q.layout,
             },
             k: cache(k.slice::<T>()?, &p.k, past_key, p.past),
-            v: cache(v.slice::<U>()?, &p.v, past_value, p.past),
+            v,
             valid: cx.input(NONPAD).map(|valid| valid.slice::<i64>()).transpose()?,
         };
         present(cx, PRESENT_KEY, &inputs.k, &p.k, p.total)?;
-        present(cx, PRESENT_VALUE, &inputs.v, &p.v, p.total)?;
 
         let shown = match cx.output_used(SCORES) {
             true => {
@@ -459,7 +465,7 @@ impl<'a> Mask<'a> {
 
 impl Operator for Attention {
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
-        let (q, k, v) = (cx.required(Q)?, cx.required(K)?, cx.required(V)?);
+        let (q, k, v) = (cx.required(Q)?, cx.required(K)?, cx.required(VALUE)?);
         let q = SymSizes::of(q, self.q_heads);
         let (k_ty, v_ty) = (k.ty, v.ty);
         let (k, v) = (SymSizes::of(k, self.kv_heads), SymSizes::of(v, self.kv_heads));
@@ -512,11 +518,19 @@ impl Operator for Attention {
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let problem = self.problem(cx)?;
-        let (t, u) = (cx.required(Q)?.element_type(), cx.required(V)?.element_type());
-        if t == u {
-            return with_float!(t, T => self.run_as::<T, T>(cx, &problem));
-        }
-        with_float!(t, T => with_float!(u, U => self.run_as::<T, U>(cx, &problem)))
+        let (q, v) = (cx.required(Q)?, cx.required(VALUE)?);
+        with_float!(v.element_type(), V => {
+            let past = cx.input(PAST_VALUE).map(|past| past.slice::<V>()).transpose()?;
+            let values = cache(v.slice::<V>()?, &problem.v, past, problem.past);
+            present(cx, PRESENT_VALUE, &values, &problem.v, problem.total)?;
+            match q.element_type() {
+                ElementType::Float64 => self.run_as::<f64>(cx, &problem, &values),
+                ElementType::Float16 => self.run_as::<f16>(cx, &problem, &values),
+                ElementType::Bfloat16 => self.run_as::<bf16>(cx, &problem, &values),
+                ElementType::Float32 => self.run_as::<f32>(cx, &problem, &values),
+                other => Err(super::unsupported(other, "float16, bfloat16, float or double")),
+            }
+        })
     }
 }
 

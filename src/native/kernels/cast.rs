@@ -11,7 +11,6 @@ use half::{bf16, f16};
 
 use super::Built;
 use super::convert::{Parsed, Wide, parse};
-use super::elementwise::map;
 use super::minifloat::{self, E8M0Rounding, Minifloat, decode_e8m0, encode_e8m0};
 use crate::native::element::{
     Bool, Element, ElementType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, I2, I4, U2, U4,
@@ -19,7 +18,6 @@ use crate::native::element::{
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::TensorRef;
 
 #[derive(Debug)]
 struct Cast {
@@ -97,36 +95,36 @@ impl Operator for Cast {
             return cx.output_same_as_input(0, 0, x.dims());
         }
         let job = Job {
-            x,
+            dims: x.dims(),
             to,
             rules: self.rules,
         };
         use ElementType as E;
         match x.element_type() {
-            E::Float32 => job.from(cx, |x: f32| x),
-            E::Float64 => job.from(cx, |x: f64| x),
-            E::Float16 => job.from(cx, f16::to_f32),
-            E::Bfloat16 => job.from(cx, bf16::to_f32),
-            E::Int8 => job.from(cx, |x: i8| i64::from(x)),
-            E::Int16 => job.from(cx, |x: i16| i64::from(x)),
-            E::Int32 => job.from(cx, |x: i32| i64::from(x)),
-            E::Int64 => job.from(cx, |x: i64| x),
-            E::Uint8 => job.from(cx, |x: u8| i64::from(x)),
-            E::Uint16 => job.from(cx, |x: u16| i64::from(x)),
-            E::Uint32 => job.from(cx, |x: u32| i64::from(x)),
-            E::Uint64 => job.from(cx, |x: u64| x),
-            E::Bool => job.from(cx, |x: Bool| i64::from(x.get())),
-            E::Uint4 => job.from(cx, |x: U4| i64::from(x.0)),
-            E::Int4 => job.from(cx, |x: I4| i64::from(x.0)),
-            E::Uint2 => job.from(cx, |x: U2| i64::from(x.0)),
-            E::Int2 => job.from(cx, |x: I2| i64::from(x.0)),
-            E::Float8E4M3FN => job.from(cx, |x: F8E4M3FN| minifloat::E4M3FN.decode(x.0)),
-            E::Float8E4M3FNUZ => job.from(cx, |x: F8E4M3FNUZ| minifloat::E4M3FNUZ.decode(x.0)),
-            E::Float8E5M2 => job.from(cx, |x: F8E5M2| minifloat::E5M2.decode(x.0)),
-            E::Float8E5M2FNUZ => job.from(cx, |x: F8E5M2FNUZ| minifloat::E5M2FNUZ.decode(x.0)),
-            E::Float4E2M1 => job.from(cx, |x: F4E2M1| minifloat::E2M1.decode(x.0)),
-            E::Float8E8M0 => job.from(cx, |x: F8E8M0| decode_e8m0(x.0)),
-            E::String => job.parse_strings(cx),
+            E::Float32 => job.cast(cx, x.slice()?, |x: f32| x),
+            E::Float64 => job.cast(cx, x.slice()?, |x: f64| x),
+            E::Float16 => job.cast(cx, x.slice()?, f16::to_f32),
+            E::Bfloat16 => job.cast(cx, x.slice()?, bf16::to_f32),
+            E::Int8 => job.cast(cx, x.slice()?, |x: i8| i64::from(x)),
+            E::Int16 => job.cast(cx, x.slice()?, |x: i16| i64::from(x)),
+            E::Int32 => job.cast(cx, x.slice()?, |x: i32| i64::from(x)),
+            E::Int64 => job.cast(cx, x.slice()?, |x: i64| x),
+            E::Uint8 => job.cast(cx, x.slice()?, |x: u8| i64::from(x)),
+            E::Uint16 => job.cast(cx, x.slice()?, |x: u16| i64::from(x)),
+            E::Uint32 => job.cast(cx, x.slice()?, |x: u32| i64::from(x)),
+            E::Uint64 => job.cast(cx, x.slice()?, |x: u64| x),
+            E::Bool => job.cast(cx, x.slice()?, |x: Bool| i64::from(x.get())),
+            E::Uint4 => job.cast(cx, x.slice()?, |x: U4| i64::from(x.0)),
+            E::Int4 => job.cast(cx, x.slice()?, |x: I4| i64::from(x.0)),
+            E::Uint2 => job.cast(cx, x.slice()?, |x: U2| i64::from(x.0)),
+            E::Int2 => job.cast(cx, x.slice()?, |x: I2| i64::from(x.0)),
+            E::Float8E4M3FN => job.cast(cx, x.slice()?, |x: F8E4M3FN| minifloat::E4M3FN.decode(x.0)),
+            E::Float8E4M3FNUZ => job.cast(cx, x.slice()?, |x: F8E4M3FNUZ| minifloat::E4M3FNUZ.decode(x.0)),
+            E::Float8E5M2 => job.cast(cx, x.slice()?, |x: F8E5M2| minifloat::E5M2.decode(x.0)),
+            E::Float8E5M2FNUZ => job.cast(cx, x.slice()?, |x: F8E5M2FNUZ| minifloat::E5M2FNUZ.decode(x.0)),
+            E::Float4E2M1 => job.cast(cx, x.slice()?, |x: F4E2M1| minifloat::E2M1.decode(x.0)),
+            E::Float8E8M0 => job.cast(cx, x.slice()?, |x: F8E8M0| decode_e8m0(x.0)),
+            E::String => job.cast_strings(cx, x.strings()?),
             other @ (E::Complex64 | E::Complex128) => {
                 Err(super::unsupported(other, "a real number or a string"))
             }
@@ -135,157 +133,140 @@ impl Operator for Cast {
 }
 
 struct Job<'a> {
-    x: TensorRef<'a>,
+    dims: &'a [usize],
     to: ElementType,
     rules: Rules,
 }
 
+/// Elements that are widened at a time: the loop to the wide type and the loop from it are
+/// compiled once for each type, not once for each pair of types.
+const CHUNK: usize = 256;
+
 impl Job<'_> {
-    /// From elements of `X`, which `widen` makes a number without loss.
-    fn from<X: Element, W: Wide>(
+    /// From elements of `X`, which `widen` makes numbers without loss.
+    fn cast<X: Element, W: Wide>(
         &self,
         cx: &mut RunContext<'_>,
-        widen: impl Fn(X) -> W + Copy,
+        x: &[X],
+        widen: impl Fn(X) -> W,
+    ) -> Result<(), OpError> {
+        self.write(cx, x.len(), &|first, chunk| {
+            for (wide, &x) in chunk.iter_mut().zip(&x[first..]) {
+                *wide = widen(x);
+            }
+        })
+    }
+
+    /// To the type asked for; `read(first, chunk)` gives the source from element `first` on.
+    fn write<W: Wide>(
+        &self,
+        cx: &mut RunContext<'_>,
+        len: usize,
+        read: &dyn Fn(usize, &mut [W]),
     ) -> Result<(), OpError> {
         use ElementType as E;
-        let x = self.x.slice::<X>()?;
-        let dims = self.x.dims();
+        let dims = self.dims;
         match self.to {
-            E::Float32 => write(cx, dims, x, |x| widen(x).to_f32()),
-            E::Float64 => write(cx, dims, x, |x| widen(x).to_f64()),
-            E::Float16 => write(cx, dims, x, |x| widen(x).to_f16()),
-            E::Bfloat16 => write(cx, dims, x, |x| widen(x).to_bf16()),
-            E::Int8 => write(cx, dims, x, |x| widen(x).to_i32() as i8),
-            E::Int16 => write(cx, dims, x, |x| widen(x).to_i32() as i16),
-            E::Int32 => write(cx, dims, x, |x| widen(x).to_i32()),
-            E::Int64 => write(cx, dims, x, |x| widen(x).to_i64()),
-            E::Uint8 => write(cx, dims, x, |x| widen(x).to_i32() as u8),
-            E::Uint16 => write(cx, dims, x, |x| widen(x).to_i32() as u16),
-            E::Uint32 => write(cx, dims, x, |x| widen(x).to_u32()),
-            E::Uint64 => write(cx, dims, x, |x| widen(x).to_u64()),
-            E::Bool => write(cx, dims, x, |x| Bool::from(!widen(x).is_zero())),
-            E::Uint4 => write(cx, dims, x, |x| U4(widen(x).to_i32() as u8 & 15)),
+            E::Float32 => convert(cx, dims, read, W::to_f32),
+            E::Float64 => convert(cx, dims, read, W::to_f64),
+            E::Float16 => convert(cx, dims, read, W::to_f16),
+            E::Bfloat16 => convert(cx, dims, read, W::to_bf16),
+            E::Int8 => convert(cx, dims, read, |x: W| x.to_i32() as i8),
+            E::Int16 => convert(cx, dims, read, |x: W| x.to_i32() as i16),
+            E::Int32 => convert(cx, dims, read, W::to_i32),
+            E::Int64 => convert(cx, dims, read, W::to_i64),
+            E::Uint8 => convert(cx, dims, read, |x: W| x.to_i32() as u8),
+            E::Uint16 => convert(cx, dims, read, |x: W| x.to_i32() as u16),
+            E::Uint32 => convert(cx, dims, read, W::to_u32),
+            E::Uint64 => convert(cx, dims, read, W::to_u64),
+            E::Bool => convert(cx, dims, read, |x: W| Bool::from(!x.is_zero())),
+            E::Uint4 => convert(cx, dims, read, |x: W| U4(x.to_i32() as u8 & 15)),
             // Shifting up and back down extends the sign.
-            E::Int4 => write(cx, dims, x, |x| I4((widen(x).to_i32() as i8) << 4 >> 4)),
-            E::Uint2 => write(cx, dims, x, |x| U2(widen(x).to_i32() as u8 & 3)),
-            E::Int2 => write(cx, dims, x, |x| I2((widen(x).to_i32() as i8) << 6 >> 6)),
-            E::Float8E4M3FN => {
-                let encode = self.encoder(&minifloat::E4M3FN);
-                write(cx, dims, x, |x| F8E4M3FN(encode(widen(x).to_f64())))
-            }
-            E::Float8E4M3FNUZ => {
-                let encode = self.encoder(&minifloat::E4M3FNUZ);
-                write(cx, dims, x, |x| F8E4M3FNUZ(encode(widen(x).to_f64())))
-            }
-            E::Float8E5M2 => {
-                let encode = self.encoder(&minifloat::E5M2);
-                write(cx, dims, x, |x| F8E5M2(encode(widen(x).to_f64())))
-            }
-            E::Float8E5M2FNUZ => {
-                let encode = self.encoder(&minifloat::E5M2FNUZ);
-                write(cx, dims, x, |x| F8E5M2FNUZ(encode(widen(x).to_f64())))
-            }
-            E::Float4E2M1 => {
-                let encode = self.encoder(&minifloat::E2M1);
-                write(cx, dims, x, |x| F4E2M1(encode(widen(x).to_f64())))
-            }
+            E::Int4 => convert(cx, dims, read, |x: W| I4((x.to_i32() as i8) << 4 >> 4)),
+            E::Uint2 => convert(cx, dims, read, |x: W| U2(x.to_i32() as u8 & 3)),
+            E::Int2 => convert(cx, dims, read, |x: W| I2((x.to_i32() as i8) << 6 >> 6)),
+            E::Float8E4M3FN => self.encode(cx, read, &minifloat::E4M3FN, F8E4M3FN),
+            E::Float8E4M3FNUZ => self.encode(cx, read, &minifloat::E4M3FNUZ, F8E4M3FNUZ),
+            E::Float8E5M2 => self.encode(cx, read, &minifloat::E5M2, F8E5M2),
+            E::Float8E5M2FNUZ => self.encode(cx, read, &minifloat::E5M2FNUZ, F8E5M2FNUZ),
+            E::Float4E2M1 => self.encode(cx, read, &minifloat::E2M1, F4E2M1),
             E::Float8E8M0 => {
                 let Rules { saturate, rounding } = self.rules;
-                write(cx, dims, x, |x| {
-                    F8E8M0(encode_e8m0(widen(x).to_f64(), saturate, rounding))
+                convert(cx, dims, read, |x: W| {
+                    F8E8M0(encode_e8m0(x.to_f64(), saturate, rounding))
                 })
             }
             E::String => {
-                let text = x.iter().map(|&x| widen(x).to_text()).collect();
+                let mut text = Vec::with_capacity(len);
+                for first in (0..len).step_by(CHUNK) {
+                    let mut chunk = [W::default(); CHUNK];
+                    let count = CHUNK.min(len - first);
+                    read(first, &mut chunk[..count]);
+                    text.extend(chunk[..count].iter().map(|x| x.to_text()));
+                }
                 cx.output_strings(0, dims, text)
             }
-            other @ (E::Complex64 | E::Complex128) => Err(OpError::Message(format!(
-                "no cast from {} to {other}",
-                self.x.element_type()
-            ))),
+            other @ (E::Complex64 | E::Complex128) => {
+                Err(OpError::Message(format!("there is no cast to {other}")))
+            }
         }
     }
 
-    fn encoder(&self, format: &'static Minifloat) -> impl Fn(f64) -> u8 {
+    fn encode<W: Wide, Y: Element>(
+        &self,
+        cx: &mut RunContext<'_>,
+        read: &dyn Fn(usize, &mut [W]),
+        format: &'static Minifloat,
+        wrap: fn(u8) -> Y,
+    ) -> Result<(), OpError> {
         let saturate = self.rules.saturate;
-        move |x| format.encode(x, saturate)
+        convert(cx, self.dims, read, |x: W| {
+            wrap(format.encode(x.to_f64(), saturate))
+        })
     }
 
     /// Strings are read as numbers, which then go where such numbers go.
-    fn parse_strings(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
-        let mut numbers = Vec::new();
-        for (i, text) in self.x.strings()?.iter().enumerate() {
+    fn cast_strings(&self, cx: &mut RunContext<'_>, strings: &[String]) -> Result<(), OpError> {
+        let mut numbers = Vec::with_capacity(strings.len());
+        for (i, text) in strings.iter().enumerate() {
             numbers.push(parse(text).ok_or_else(|| {
                 OpError::Message(format!("element {i} of input 0, {text:?}, is not a number"))
             })?);
         }
         use ElementType as E;
-        let integral = !matches!(
-            self.to,
-            E::Float32
-                | E::Float64
-                | E::Float16
-                | E::Bfloat16
-                | E::Float8E4M3FN
-                | E::Float8E4M3FNUZ
-                | E::Float8E5M2
-                | E::Float8E5M2FNUZ
-                | E::Float4E2M1
-                | E::Float8E8M0
-        );
-        // A whole number beyond 2^53 would lose digits as an f64.
-        let unsigned = self.to == E::Uint64;
-        if integral && unsigned {
-            let values: Vec<u64> = numbers
-                .iter()
-                .map(|number| number.wide(Wide::to_u64, Wide::to_u64, Wide::to_u64))
-                .collect();
-            return self.parsed(cx, &values);
-        }
-        if integral && self.to != E::Bool {
-            let values: Vec<i64> = numbers
-                .iter()
-                .map(|number| number.wide(Wide::to_i64, Wide::to_i64, Wide::to_i64))
-                .collect();
-            return self.parsed(cx, &values);
-        }
-        let values: Vec<f64> = numbers
-            .iter()
-            .map(|number| number.wide(Wide::to_f64, Wide::to_f64, Wide::to_f64))
-            .collect();
-        self.parsed(cx, &values)
-    }
-
-    fn parsed<W: Wide + Element>(&self, cx: &mut RunContext<'_>, values: &[W]) -> Result<(), OpError> {
-        let x = crate::native::tensor::Tensor::from_slice(self.x.dims(), values)?;
-        let job = Job {
-            x: x.view(),
-            to: self.to,
-            rules: self.rules,
-        };
-        match W::TYPE == self.to {
-            true => cx.output::<W>(0, self.x.dims())?.copy_from(values),
-            false => job.from(cx, |x: W| x),
+        // As an f64, a whole number beyond 2^53 would lose digits.
+        match self.to {
+            E::Uint64 => {
+                let values: Vec<u64> = numbers.into_iter().map(Parsed::to_u64).collect();
+                self.cast(cx, &values, |x| x)
+            }
+            E::Int8 | E::Int16 | E::Int32 | E::Int64 | E::Uint8 | E::Uint16 | E::Uint32 => {
+                let values: Vec<i64> = numbers.into_iter().map(Parsed::to_i64).collect();
+                self.cast(cx, &values, |x| x)
+            }
+            _ => {
+                let values: Vec<f64> = numbers.into_iter().map(Parsed::to_f64).collect();
+                self.cast(cx, &values, |x| x)
+            }
         }
     }
 }
 
-impl Parsed {
-    fn wide<T>(&self, signed: fn(i64) -> T, unsigned: fn(u64) -> T, float: fn(f64) -> T) -> T {
-        match *self {
-            Parsed::Integer(value) => signed(value),
-            Parsed::Unsigned(value) => unsigned(value),
-            Parsed::Float(value) => float(value),
-        }
-    }
-}
-
-fn write<X: Element, Y: Element>(
+/// Output 0 from wide numbers, a chunk at a time.
+fn convert<W: Wide, Y: Element>(
     cx: &mut RunContext<'_>,
     dims: &[usize],
-    x: &[X],
-    convert: impl Fn(X) -> Y,
+    read: &dyn Fn(usize, &mut [W]),
+    narrow: impl Fn(W) -> Y,
 ) -> Result<(), OpError> {
-    map(x, cx.output::<Y>(0, dims)?.into_mut(), convert);
+    let y = cx.output::<Y>(0, dims)?.into_mut();
+    let mut wide = [W::default(); CHUNK];
+    for (i, y) in y.chunks_mut(CHUNK).enumerate() {
+        let wide = &mut wide[..y.len()];
+        read(i * CHUNK, wide);
+        for (y, &wide) in y.iter_mut().zip(wide.iter()) {
+            *y = narrow(wide);
+        }
+    }
     Ok(())
 }

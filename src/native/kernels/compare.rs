@@ -164,7 +164,7 @@ impl Operator for Where {
         if x.element_type() == ElementType::String {
             let (x, y) = (x.strings()?, y.strings()?);
             let mut chosen = Vec::new();
-            walk.for_each_run(|[c_start, x_start, y_start]| {
+            walk.for_each_run(&mut |[c_start, x_start, y_start]| {
                 chosen.extend(
                     (0..walk.run).map(|i| match condition[at(c_start, c_stride, i)].get() {
                         true => x[at(x_start, x_stride, i)].clone(),
@@ -178,7 +178,7 @@ impl Operator for Where {
         let size = x.element_type().size().unwrap_or(1);
         let output = cx.output_bytes(0, x.element_type(), &dims)?;
         let mut to = output.into_mut().chunks_exact_mut(size);
-        walk.for_each_run(|[c_start, x_start, y_start]| {
+        walk.for_each_run(&mut |[c_start, x_start, y_start]| {
             for (i, to) in to.by_ref().take(walk.run).enumerate() {
                 let from = match condition[at(c_start, c_stride, i)].get() {
                     true => &x_bytes[at(x_start, x_stride, i) * size..],

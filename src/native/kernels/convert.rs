@@ -6,7 +6,7 @@
 use half::{bf16, f16};
 
 /// A lossless intermediate of Cast, with ONNX's rule for each kind of destination.
-pub(super) trait Wide: Copy {
+pub(super) trait Wide: Copy + Default {
     fn to_f64(self) -> f64;
     fn to_f32(self) -> f32;
     fn to_f16(self) -> f16;
@@ -162,6 +162,32 @@ pub(super) enum Parsed {
     Integer(i64),
     Unsigned(u64),
     Float(f64),
+}
+
+impl Parsed {
+    pub fn to_f64(self) -> f64 {
+        match self {
+            Parsed::Integer(value) => value.to_f64(),
+            Parsed::Unsigned(value) => value.to_f64(),
+            Parsed::Float(value) => value,
+        }
+    }
+
+    pub fn to_i64(self) -> i64 {
+        match self {
+            Parsed::Integer(value) => value,
+            Parsed::Unsigned(value) => value.to_i64(),
+            Parsed::Float(value) => value.to_i64(),
+        }
+    }
+
+    pub fn to_u64(self) -> u64 {
+        match self {
+            Parsed::Integer(value) => value.to_u64(),
+            Parsed::Unsigned(value) => value,
+            Parsed::Float(value) => value.to_u64(),
+        }
+    }
 }
 
 /// Decimal or scientific notation, or `INF`, `+INF`, `-INF`, `NaN` in any case.

@@ -38,7 +38,7 @@ pub(super) fn zip<A: Copy, B: Copy, Y>(
     let (a_strides, b_strides) = (broadcast_strides(a.dims, dims), broadcast_strides(b.dims, dims));
     let walk = Strided::new(dims, [&a_strides, &b_strides], [0, 0]);
     let mut rows = y.chunks_mut(walk.run.max(1));
-    walk.for_each_run(|[a_start, b_start]| {
+    walk.for_each_run(&mut |[a_start, b_start]| {
         let Some(y) = rows.next() else { return };
         match walk.run_strides {
             [1, 1] => {

@@ -159,13 +159,8 @@ mod tests {
                         for i in 0..k {
                             expected += a[row * k + i].widen().to_f64() * b[i * n + column].widen().to_f64();
                         }
-                        // SAFETY: the vector was initialised before the call.
-                        let found = unsafe { y[row * n + column].assume_init() };
-                        assert_eq!(
-                            found.widen().to_f64(),
-                            expected,
-                            "[{row}, {column}] of {m}x{k}x{n}"
-                        );
+                        let found = y[row * n + column].widen().to_f64();
+                        assert_eq!(found, expected, "[{row}, {column}] of {m}x{k}x{n}");
                     }
                 }
             }

@@ -135,7 +135,7 @@ fn run_as<T: Number>(cx: &mut RunContext<'_>, a: &TensorRef<'_>, b: &TensorRef<'
     );
     let walk = Strided::new(&batch, [&a_strides, &b_strides], [0, 0]);
     let mut results = y.chunks_exact_mut(y_size);
-    walk.for_each(|[a_at, b_at]| {
+    walk.for_each(&mut |[a_at, b_at]| {
         if let Some(y) = results.next() {
             gemm(
                 (m, k, n),

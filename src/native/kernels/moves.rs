@@ -15,7 +15,7 @@ pub(super) fn gather_runs(
     let Some(size) = x.element_type().size() else {
         let x = x.strings()?;
         let mut moved = Vec::new();
-        walk.for_each_run(|[start]| {
+        walk.for_each_run(&mut |[start]| {
             moved.extend((0..walk.run).map(|i| x[at(start, walk.run_strides[0], i)].clone()));
         });
         return cx.output_strings(0, dims, moved);
@@ -37,7 +37,7 @@ pub(super) fn gather_runs(
 fn copy_runs<const SIZE: usize>(x: &[u8], walk: &Strided<1>, y: &mut [u8]) {
     let [stride] = walk.run_strides;
     let mut runs = y.chunks_exact_mut((walk.run * SIZE).max(1));
-    walk.for_each_run(|[start]| {
+    walk.for_each_run(&mut |[start]| {
         let Some(y) = runs.next() else { return };
         if stride == 1 {
             y.copy_from_slice(&x[start * SIZE..][..y.len()]);

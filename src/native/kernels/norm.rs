@@ -15,9 +15,10 @@
 use super::Built;
 use super::dims::axis;
 use super::dispatch::with_float;
+use super::elementwise::map;
 use super::infer::input_type;
 use super::number::{Float, Number, Real, Scalar};
-use super::strided::{Strided, broadcast_dims, broadcast_strides};
+use super::strided::{Strided, Strides, broadcast_dims, broadcast_strides};
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
@@ -111,89 +112,104 @@ impl Operator for Norm {
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
-        let (x, scale) = (cx.required(0)?, cx.required(1)?);
-        let (t, u) = (x.element_type(), scale.element_type());
-        if t == u {
-            return with_float!(t, T => self.run_as::<T, T>(cx, &x, &scale));
-        }
-        with_float!(t, T => with_float!(u, U => self.run_as::<T, U>(cx, &x, &scale)))
+        let x = cx.required(0)?;
+        with_float!(x.element_type(), T => {
+            let elements = x.slice::<T>()?;
+            self.run_in::<<T as Number>::Wide>(cx, &x, &|first, wide| {
+                for (wide, &x) in wide.iter_mut().zip(&elements[first..]) {
+                    *wide = x.widen();
+                }
+            })
+        })
     }
 }
 
-/// A scale or bias that broadcasts to X.
-fn broadcasting<'a, T: Float>(
-    tensor: &TensorRef<'a>,
-    dims: &[usize],
-    index: usize,
-) -> Result<(&'a [T], super::strided::Strides), OpError> {
-    if broadcast_dims(tensor.dims(), dims).as_deref() != Some(dims) {
-        return Err(OpError::WrongDims {
-            what: format!("input {index}"),
-            found: tensor.dims().into(),
-            expected: format!("dims that broadcast to {dims:?}"),
-        });
+/// Elements of a tensor of floats in type `W`.
+fn widen_all<W: Real>(tensor: &TensorRef<'_>, wide: &mut [W]) -> Result<(), OpError> {
+    with_float!(tensor.element_type(), T => {
+        map(tensor.slice::<T>()?, wide, |x| W::from_f64(x.widen().to_f64()));
+        Ok(())
+    })
+}
+
+/// Strides of a scale or bias, which broadcasts to X.
+fn broadcasting(tensor: &TensorRef<'_>, dims: &[usize], index: usize) -> Result<Strides, OpError> {
+    if broadcast_dims(tensor.dims(), dims).as_deref() == Some(dims) {
+        return Ok(broadcast_strides(tensor.dims(), dims));
     }
-    Ok((tensor.slice::<T>()?, broadcast_strides(tensor.dims(), dims)))
+    Err(OpError::WrongDims {
+        what: format!("input {index}"),
+        found: tensor.dims().into(),
+        expected: format!("dims that broadcast to {dims:?}"),
+    })
+}
+
+/// Reads elements of X from the given position on.
+type Load<'a, W> = dyn Fn(usize, &mut [W]) + 'a;
+/// Writes elements of Y from the given position on.
+type Store<'a, W> = dyn FnMut(usize, &[W]) + 'a;
+
+/// Scale and bias in wide type, and how they repeat over X.
+struct Affine<'a, W> {
+    scale: &'a [W],
+    scale_strides: Strides,
+    /// Empty without a bias.
+    bias: &'a [W],
+    bias_strides: Strides,
 }
 
 impl Norm {
-    /// X has elements of `T`, scale, bias and Y of `U`.
-    fn run_as<T: Float, U: Float>(
+    /// Computes in `W`; X, scale and Y may have other types, and are converted row by row.
+    fn run_in<W: Real>(
         &self,
         cx: &mut RunContext<'_>,
         x: &TensorRef<'_>,
-        scale: &TensorRef<'_>,
+        load: &Load<'_, W>,
     ) -> Result<(), OpError> {
         let dims = x.dims();
         let axis = axis(self.axis, dims.len())?;
         let group = dims[axis..].iter().product::<usize>();
-        let x = x.slice::<T>()?;
-        let (scale, scale_strides) = broadcasting::<U>(scale, dims, 1)?;
-        let bias = match (self.kind, cx.input(2)) {
-            (Kind::Standard, Some(bias)) => Some(broadcasting::<U>(&bias, dims, 2)?),
-            _ => None,
-        };
-        let (bias, bias_strides) = bias.unwrap_or((&[], scale_strides.clone()));
-        let groups = dims[..axis].iter().product::<usize>();
-        let groups = if x.is_empty() { 0 } else { groups };
-        let (wide, means, inverses) =
-            split_scratch(cx.scratch::<T::Wide>(group + 2 * groups)?, group, groups);
-        let mut y = match cx.output_used(0) {
-            true => Some(cx.output::<U>(0, dims)?.into_mut()),
-            false => None,
-        };
-        // Scale and bias are addressed by group, then within the group.
-        let outer = Strided::new(
-            &dims[..axis],
-            [&scale_strides[..axis], &bias_strides[..axis]],
-            [0, 0],
-        );
-        let mut rows = x.chunks_exact(group.max(1)).enumerate();
-        outer.for_each(|base| {
-            let Some((row, x)) = rows.next() else { return };
-            for (wide, &x) in wide.iter_mut().zip(x) {
-                *wide = x.widen();
+        let groups = if x.is_empty() { 0 } else { x.len() / group };
+        let scale = cx.required(1)?;
+        let bias = cx.input(2).filter(|_| self.kind == Kind::Standard);
+        let bias_len = bias.map_or(0, |bias| bias.len());
+        let scratch = cx.scratch::<W>(group + 2 * groups + scale.len() + bias_len)?;
+        let (wide, rest) = scratch.split_at_mut(group);
+        let (means, rest) = rest.split_at_mut(groups);
+        let (inverses, rest) = rest.split_at_mut(groups);
+        let (wide_scale, wide_bias) = rest.split_at_mut(scale.len());
+        widen_all(&scale, wide_scale)?;
+        let scale_strides = broadcasting(&scale, dims, 1)?;
+        let bias_strides = match &bias {
+            Some(bias) => {
+                super::same_type(&scale, bias, 2)?;
+                widen_all(bias, wide_bias)?;
+                broadcasting(bias, dims, 2)?
             }
-            let (mean, inverse) = statistics(wide, self.kind, self.epsilon);
-            (means[row], inverses[row]) = (mean, inverse);
-            let Some(y) = &mut y else { return };
-            let inner = Strided::new(
-                &dims[axis..],
-                [&scale_strides[axis..], &bias_strides[axis..]],
-                base,
-            );
-            let mut positions = wide.iter().zip(&mut y[row * group..][..group]);
-            inner.for_each(|[scale_at, bias_at]| {
-                if let Some((&x, y)) = positions.next() {
-                    let scaled = x.sub(mean).mul(inverse).mul(to::<T, U>(scale[scale_at]));
-                    let shifted = match bias.get(bias_at) {
-                        Some(&bias) => scaled.add(to::<T, U>(bias)),
-                        None => scaled,
-                    };
-                    *y = U::narrow(Scalar::from_f64(shifted.to_f64()));
+            None => scale_strides.clone(),
+        };
+        let affine = Affine {
+            scale: wide_scale,
+            scale_strides,
+            bias: wide_bias,
+            bias_strides,
+        };
+        let statistics = (&mut *means, &mut *inverses);
+        with_float!(scale.element_type(), U => {
+            let y = match cx.output_used(0) {
+                true => cx.output::<U>(0, dims)?.into_mut(),
+                false => &mut [],
+            };
+            let mut store = |first: usize, wide: &[W]| {
+                if let Some(y) = y.get_mut(first..) {
+                    for (y, wide) in y.iter_mut().zip(wide) {
+                        *y = U::narrow(Scalar::from_f64(wide.to_f64()));
+                    }
                 }
-            });
-        });
+            };
+            self.normalise(dims, axis, load, &affine, wide, statistics, &mut store);
+            Ok(())
+        })?;
         let mut dims: Dims = dims.into();
         dims[axis..].fill(1);
         let (mean_at, inverse_at) = match self.kind {
@@ -204,6 +220,48 @@ impl Norm {
             write_statistics(cx, index, self.stash, &dims, means)?;
         }
         write_statistics(cx, inverse_at, self.stash, &dims, inverses)
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "borrows of one scratch buffer, and where they come from"
+    )]
+    fn normalise<W: Real>(
+        &self,
+        dims: &[usize],
+        axis: usize,
+        load: &Load<'_, W>,
+        affine: &Affine<'_, W>,
+        wide: &mut [W],
+        (means, inverses): (&mut [W], &mut [W]),
+        store: &mut Store<'_, W>,
+    ) {
+        let strides = [&affine.scale_strides, &affine.bias_strides];
+        // Scale and bias are addressed by group, then within the group.
+        let outer = Strided::new(&dims[..axis], strides.map(|strides| &strides[..axis]), [0, 0]);
+        let mut row = 0;
+        outer.for_each(&mut |base| {
+            let (Some(mean_to), Some(inverse_to)) = (means.get_mut(row), inverses.get_mut(row)) else {
+                return;
+            };
+            let first = row * wide.len();
+            row += 1;
+            load(first, wide);
+            let (mean, inverse) = statistics(wide, self.kind, self.epsilon);
+            (*mean_to, *inverse_to) = (mean, inverse);
+            let inner = Strided::new(&dims[axis..], strides.map(|strides| &strides[axis..]), base);
+            let mut values = wide.iter_mut();
+            inner.for_each(&mut |[scale_at, bias_at]| {
+                if let Some(x) = values.next() {
+                    let scaled = x.sub(mean).mul(inverse).mul(affine.scale[scale_at]);
+                    *x = match affine.bias.get(bias_at) {
+                        Some(&bias) => scaled.add(bias),
+                        None => scaled,
+                    };
+                }
+            });
+            store(first, wide);
+        });
     }
 }
 
@@ -232,11 +290,6 @@ fn write_statistics<W: Real>(
             .fill_with(|i| T::narrow(Scalar::from_f64(value(i))));
         Ok(())
     })
-}
-
-/// An element of `U` in the wide type of `T`.
-fn to<T: Float, U: Float>(value: U) -> T::Wide {
-    Scalar::from_f64(value.widen().to_f64())
 }
 
 /// SkipLayerNormalization and SkipSimplifiedLayerNormalization.

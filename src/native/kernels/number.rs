@@ -88,7 +88,6 @@ pub(super) trait Real: Scalar {
     fn round_ties_even(self) -> Self;
     fn sin(self) -> Self;
     fn cos(self) -> Self;
-    fn powf(self, exponent: Self) -> Self;
 }
 
 /// A floating-point element type.
@@ -218,11 +217,6 @@ macro_rules! real {
             #[inline(always)]
             fn cos(self) -> Self {
                 $t::cos(self)
-            }
-
-            #[inline(always)]
-            fn powf(self, exponent: Self) -> Self {
-                $t::powf(self, exponent)
             }
         }
     };

@@ -192,7 +192,7 @@ impl Loops {
         result: impl Fn(A) -> Y,
     ) {
         let mut y = y.iter_mut();
-        self.kept.for_each_run(|[first]| {
+        self.kept.for_each_run(&mut |[first]| {
             for i in 0..self.kept.run {
                 let base = at(first, self.kept.run_strides[0], i);
                 let Some(y) = y.next() else { return };
@@ -205,7 +205,7 @@ impl Loops {
     fn fold_one<X: Copy, A: Copy>(&self, x: &[X], base: usize, start: A, step: &impl Fn(A, X) -> A) -> A {
         let mut fold = start;
         self.reduced
-            .for_each_run(|[offset]| match self.reduced.run_strides {
+            .for_each_run(&mut |[offset]| match self.reduced.run_strides {
                 [1] => {
                     for &x in &x[base + offset..][..self.reduced.run] {
                         fold = step(fold, x);

@@ -92,7 +92,8 @@ impl<const N: usize> Strided<N> {
 
     /// Calls `visit` with every operand's offset at the start of each run, in order. Never
     /// called when the shape has no elements.
-    pub fn for_each_run(&self, mut visit: impl FnMut([usize; N])) {
+    // Not generic over the closure, so that the loops are compiled once, not once a kernel.
+    pub fn for_each_run(&self, visit: &mut dyn FnMut([usize; N])) {
         if self.run == 0 {
             return;
         }
@@ -121,8 +122,8 @@ impl<const N: usize> Strided<N> {
     }
 
     /// Calls `visit` with every operand's offset at each position, in order.
-    pub fn for_each(&self, mut visit: impl FnMut([usize; N])) {
-        self.for_each_run(|starts| {
+    pub fn for_each(&self, visit: &mut dyn FnMut([usize; N])) {
+        self.for_each_run(&mut |starts| {
             for i in 0..self.run {
                 visit(std::array::from_fn(|n| at(starts[n], self.run_strides[n], i)));
             }
@@ -142,7 +143,7 @@ mod tests {
 
     fn walk<const N: usize>(walk: &Strided<N>) -> Vec<[usize; N]> {
         let mut all = Vec::new();
-        walk.for_each(|offsets| all.push(offsets));
+        walk.for_each(&mut |offsets| all.push(offsets));
         all
     }
 

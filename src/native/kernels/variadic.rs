@@ -104,7 +104,7 @@ fn fold<T: Number>(
 fn accumulate<T: Copy>(x: Operand<'_, T>, dims: &[usize], y: &mut [T], f: impl Fn(T, T) -> T) {
     let strides = super::strided::broadcast_strides(x.dims, dims);
     let mut y = y.iter_mut();
-    super::strided::Strided::new(dims, [&strides], [0]).for_each(|[at]| {
+    super::strided::Strided::new(dims, [&strides], [0]).for_each(&mut |[at]| {
         if let Some(y) = y.next() {
             *y = f(*y, x.data[at]);
         }

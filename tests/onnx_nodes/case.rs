@@ -1,0 +1,115 @@
+//! One case: a model, and data sets of inputs with the outputs that they must give.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use oxpipe::component::{ComponentErrorKind, ComponentSession, ModelSource};
+use oxpipe::native::{NativeOptions, NativeSession, read_tensor_proto, tensor::Tensor};
+
+use crate::compare::compare;
+
+pub struct Case {
+    /// The folder's name without `test_`.
+    pub name: String,
+    folder: PathBuf,
+}
+
+pub enum Verdict {
+    Passed,
+    /// Why not.
+    Failed(String),
+    /// Operators that the runtime does not have.
+    Missing(Vec<String>),
+}
+
+impl Case {
+    pub fn new(name: &str, folder: &Path) -> Self {
+        Case {
+            name: name.to_owned(),
+            folder: folder.to_owned(),
+        }
+    }
+
+    fn load(&self) -> Result<NativeSession, Verdict> {
+        let source = ModelSource::file(self.folder.join("model.onnx"));
+        NativeSession::load("", &source, &NativeOptions::default()).map_err(|error| match error.kind() {
+            ComponentErrorKind::MissingOperators { missing } => Verdict::Missing(missing.clone()),
+            _ => Verdict::Failed(format!("does not load: {error}")),
+        })
+    }
+
+    /// The operators of the model that the runtime does not have.
+    pub fn missing_operators(&self) -> Vec<String> {
+        match catch_unwind(AssertUnwindSafe(|| self.load())) {
+            Ok(Err(Verdict::Missing(operators))) => operators,
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn run(&self) -> Verdict {
+        // A panic of the runtime is this case's failure, not the end of the program.
+        match catch_unwind(AssertUnwindSafe(|| self.run_sets())) {
+            Ok(Ok(())) => Verdict::Passed,
+            Ok(Err(verdict)) => verdict,
+            Err(_) => Verdict::Failed("the runtime panicked".into()),
+        }
+    }
+
+    fn run_sets(&self) -> Result<(), Verdict> {
+        let mut session = self.load()?;
+        let mut sets = 0;
+        while let set = self.folder.join(format!("test_data_set_{sets}"))
+            && set.is_dir()
+        {
+            run_set(&mut session, &set).map_err(Verdict::Failed)?;
+            sets += 1;
+        }
+        match sets {
+            0 => Err(Verdict::Failed("the case has no data".into())),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn run_set(session: &mut NativeSession, set: &Path) -> Result<(), String> {
+    let io = session.io();
+    let input_names: Vec<String> = io.inputs.iter().map(|port| port.name.clone()).collect();
+    let output_names: Vec<String> = io.outputs.iter().map(|port| port.name.clone()).collect();
+    let inputs = read_numbered(set, "input")?;
+    let expected = read_numbered(set, "output")?;
+    if expected.len() != output_names.len() {
+        return Err(format!(
+            "{} outputs in the data, {} in the model",
+            expected.len(),
+            output_names.len()
+        ));
+    }
+    let inputs: Vec<_> = input_names
+        .iter()
+        .map(String::as_str)
+        .zip(inputs.iter().map(Tensor::view))
+        .collect();
+    let outputs: Vec<&str> = output_names.iter().map(String::as_str).collect();
+    let found = session
+        .run_tensors(&inputs, &outputs)
+        .map_err(|error| error.to_string())?;
+    for ((name, found), expected) in outputs.iter().zip(&found).zip(&expected) {
+        compare(found.view(), expected.view()).map_err(|message| format!("output {name}: {message}"))?;
+    }
+    Ok(())
+}
+
+/// `{kind}_0.pb`, `{kind}_1.pb`, ...
+fn read_numbered(set: &Path, kind: &str) -> Result<Vec<Tensor>, String> {
+    let mut tensors = Vec::new();
+    while let path = set.join(format!("{kind}_{}.pb", tensors.len()))
+        && path.is_file()
+    {
+        let bytes = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (_, tensor) =
+            read_tensor_proto(&bytes).map_err(|error| format!("{kind}_{}: {error}", tensors.len()))?;
+        tensors.push(tensor);
+    }
+    Ok(tensors)
+}
