@@ -2,7 +2,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use crate::component::{ComponentError, ComponentErrorKind, Shape, display_shape};
+use crate::component::{ComponentError, ComponentErrorKind, display_shape};
 use crate::package::{PackageError, PackageErrorKind};
 use crate::text::TextError;
 
@@ -100,8 +100,8 @@ pub enum RequestError {
     CarriedShape {
         component: String,
         port: String,
-        found: Shape,
-        expected: Shape,
+        found: Vec<i64>,
+        expected: Vec<i64>,
     },
     #[error("{what}: {message}")]
     InvalidSetting { what: &'static str, message: String },

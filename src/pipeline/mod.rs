@@ -21,6 +21,7 @@ pub use crate::package::Phase;
 pub use error::{ErrorKind, PipelineError, RequestError};
 pub use event::{Event, Timings, Usage};
 pub use open::{
-    ComponentEstimate, ComponentInfo, Estimate, LoadProgress, PackageInfo, Pipeline, PipelineOptions,
+    ComponentEstimate, ComponentInfo, Estimate, LoadProgress, OnProgress, PackageInfo, Pipeline,
+    PipelineOptions,
 };
 pub use run::{Run, RunSettings, RunStats};

@@ -71,6 +71,9 @@ pub struct LoadProgress<'a> {
     pub component: Option<&'a str>,
 }
 
+/// Called as loading goes on; a break ends it.
+pub type OnProgress<'a> = dyn FnMut(LoadProgress<'_>) -> ControlFlow<()> + 'a;
+
 /// Memory that a package will take, from file sizes and declared shapes, without loading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
@@ -121,7 +124,7 @@ impl Pipeline {
         runtime: &Runtime,
         source: &PackageSource,
         options: &PipelineOptions,
-        mut progress: Option<&mut dyn FnMut(LoadProgress<'_>) -> ControlFlow<()>>,
+        mut progress: Option<&mut OnProgress<'_>>,
         control: &RunControl,
     ) -> Result<Self, PipelineError> {
         let package = Package::open(source)?;

@@ -543,8 +543,8 @@ fn check_carried(component: &ComponentSpec, scratch: &Scratch) -> Result<(), Pip
                     .outputs
                     .get(output)
                     .map_or(String::new(), |port| port.name.clone()),
-                found: Shape::from_slice(found),
-                expected: expected.clone(),
+                found: found.to_vec(),
+                expected: expected.to_vec(),
             }
             .into());
         }

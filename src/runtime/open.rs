@@ -162,7 +162,7 @@ impl Runtime {
     fn ort_library(&self, name: &str) -> Result<crate::ort::OrtLibrary, ComponentError> {
         let mut state = self.0.ort.0.lock();
         if let OrtState::Loaded(library) = &*state {
-            return Ok(library.clone());
+            return Ok(*library);
         }
         let search = crate::ort::OrtSearch {
             option: self.0.settings.ort_library_path.clone(),
@@ -170,7 +170,7 @@ impl Runtime {
         };
         match crate::ort::OrtLibrary::load(&search) {
             Ok(library) => {
-                *state = OrtState::Loaded(library.clone());
+                *state = OrtState::Loaded(library);
                 Ok(library)
             }
             Err(mut error) => {

@@ -272,9 +272,12 @@ pub fn files(files: &[(&str, &str)]) -> PackageSource {
     )
 }
 
+/// Lines that a runtime logged.
+pub type Log = Arc<Mutex<Vec<(LogLevel, String)>>>;
+
 /// A runtime that sees no environment, and what it logs.
-pub fn runtime() -> (Runtime, Arc<Mutex<Vec<(LogLevel, String)>>>) {
-    let log: Arc<Mutex<Vec<(LogLevel, String)>>> = Arc::default();
+pub fn runtime() -> (Runtime, Log) {
+    let log = Log::default();
     let lines = log.clone();
     let settings = RuntimeSettings {
         logger: Some(Arc::new(move |level, line: &str| {
