@@ -490,7 +490,7 @@ typedef struct oxp_named_in {
   const char *name;
   /** In bytes, or OXP_NUL_TERMINATED. */
   uint64_t name_len;
-  struct oxp_tensor_in tensor;
+  oxp_tensor_in tensor;
 } oxp_named_in;
 
 /** Room of the caller's for a tensor, 48 bytes. The memory may be uninitialised. */
@@ -518,7 +518,7 @@ typedef struct oxp_named_out {
   const char *name;
   /** In bytes, or OXP_NUL_TERMINATED. */
   uint64_t name_len;
-  struct oxp_tensor_out tensor;
+  oxp_tensor_out tensor;
 } oxp_named_out;
 
 /** How far loading is. */
@@ -542,7 +542,7 @@ typedef struct oxp_load_progress {
  * Told before each component is loaded, and once at the end, on the calling thread.
  * Returns 0 to go on; anything else ends opening with OXP_ERR_CANCELLED.
  */
-typedef int32_t (*oxp_progress_fn)(void *user_data, const struct oxp_load_progress *progress);
+typedef int32_t (*oxp_progress_fn)(void *user_data, const oxp_load_progress *progress);
 
 /**
  * What a package is. All pointers are borrowed until the pipeline is freed; text ends with
@@ -652,7 +652,7 @@ typedef struct oxp_event {
  * else ends the call with OXP_ERR_CANCELLED. The step that it was told about has happened.
  * `event` is borrowed until it returns. Calls on the run itself fail with OXP_ERR_BUSY.
  */
-typedef int32_t (*oxp_event_fn)(void *user_data, const struct oxp_event *event);
+typedef int32_t (*oxp_event_fn)(void *user_data, const oxp_event *event);
 
 /** What a run has done. */
 typedef struct oxp_run_stats {
@@ -690,7 +690,7 @@ uint32_t oxp_abi_version(void);
 oxp_status oxp_version_copy(char *buffer,
                             uint64_t capacity,
                             uint64_t *needed,
-                            struct oxp_error **err);
+                            oxp_error **err);
 
 /**
  * The size in bytes that the library has for the struct with this OXP_STRUCT_ id; 0 for a
@@ -705,38 +705,38 @@ uint32_t oxp_struct_size(uint32_t id);
 const char *oxp_status_name(int32_t status);
 
 /** The status code that the call returned; OXP_ERR_INVALID_HANDLE if `error` is no error. */
-oxp_status oxp_error_get_code(const struct oxp_error *error);
+oxp_status oxp_error_get_code(const oxp_error *error);
 
 /**
  * What went wrong, what was found, what was expected and what to do: UTF-8 text that ends
  * with a NUL, borrowed until the error is freed. `len`, which may be NULL, gets its length
  * in bytes without the NUL. "" (never NULL) if `error` is no error.
  */
-const char *oxp_error_get_message(const struct oxp_error *error, uint64_t *len);
+const char *oxp_error_get_message(const oxp_error *error, uint64_t *len);
 
 /**
  * The component that the error is about; "" if it is about none. As
  * oxp_error_get_message.
  */
-const char *oxp_error_get_component(const struct oxp_error *error, uint64_t *len);
+const char *oxp_error_get_component(const oxp_error *error, uint64_t *len);
 
 /**
  * The port (input or output) that the error is about; "" if it is about none. As
  * oxp_error_get_message.
  */
-const char *oxp_error_get_port(const struct oxp_error *error, uint64_t *len);
+const char *oxp_error_get_port(const oxp_error *error, uint64_t *len);
 
 /**
  * The node of the graph that the error is about; "" if it is about none. As
  * oxp_error_get_message.
  */
-const char *oxp_error_get_node(const struct oxp_error *error, uint64_t *len);
+const char *oxp_error_get_node(const oxp_error *error, uint64_t *len);
 
 /** The file that the error is about; "" if it is about none. As oxp_error_get_message. */
-const char *oxp_error_get_file(const struct oxp_error *error, uint64_t *len);
+const char *oxp_error_get_file(const oxp_error *error, uint64_t *len);
 
 /** Frees an error. NULL and what is no live error are ignored. */
-void oxp_error_free(struct oxp_error *error);
+void oxp_error_free(oxp_error *error);
 
 /**
  * Bytes of one element of the type with this OXP_DTYPE_ code; 0 for a number that is none.
@@ -755,7 +755,7 @@ const char *oxp_dtype_name(uint32_t dtype);
  *
  * Errors: OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_cancel_create(struct oxp_cancel **cancel, struct oxp_error **err);
+oxp_status oxp_cancel_create(oxp_cancel **cancel, oxp_error **err);
 
 /**
  * Asks the calls that were given `cancel` to end. It stays requested until
@@ -763,29 +763,29 @@ oxp_status oxp_cancel_create(struct oxp_cancel **cancel, struct oxp_error **err)
  *
  * Errors: OXP_ERR_INVALID_HANDLE.
  */
-oxp_status oxp_cancel_request(struct oxp_cancel *cancel, struct oxp_error **err);
+oxp_status oxp_cancel_request(oxp_cancel *cancel, oxp_error **err);
 
 /**
  * Makes `cancel` as new.
  *
  * Errors: OXP_ERR_INVALID_HANDLE.
  */
-oxp_status oxp_cancel_reset(struct oxp_cancel *cancel, struct oxp_error **err);
+oxp_status oxp_cancel_reset(oxp_cancel *cancel, oxp_error **err);
 
 /**
  * Sets `requested` to 1 if `cancel` is requested, else to 0.
  *
  * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_cancel_is_requested(const struct oxp_cancel *cancel,
+oxp_status oxp_cancel_is_requested(const oxp_cancel *cancel,
                                    int32_t *requested,
-                                   struct oxp_error **err);
+                                   oxp_error **err);
 
 /**
  * Frees a cancel object; calls that were given it go on as they are. NULL and what is no
  * live cancel object are ignored.
  */
-void oxp_cancel_free(struct oxp_cancel *cancel);
+void oxp_cancel_free(oxp_cancel *cancel);
 
 /**
  * Makes options of one kind, an OXP_OPTIONS_ code, all at their defaults; free them with
@@ -793,7 +793,7 @@ void oxp_cancel_free(struct oxp_cancel *cancel);
  *
  * Errors: OXP_ERR_INVALID_ARGUMENT (`kind`), OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_options_create(uint32_t kind, struct oxp_options **options, struct oxp_error **err);
+oxp_status oxp_options_create(uint32_t kind, oxp_options **options, oxp_error **err);
 
 /**
  * Sets one option; the last value of a key counts. The value is checked at once, except
@@ -802,18 +802,18 @@ oxp_status oxp_options_create(uint32_t kind, struct oxp_options **options, struc
  * Errors: OXP_ERR_UNKNOWN_OPTION and OXP_ERR_INVALID_OPTION, whose messages list what is
  * known, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8.
  */
-oxp_status oxp_options_set(struct oxp_options *options,
+oxp_status oxp_options_set(oxp_options *options,
                            const char *key,
                            uint64_t key_len,
                            const char *value,
                            uint64_t value_len,
-                           struct oxp_error **err);
+                           oxp_error **err);
 
 /**
  * Frees options; what was made with them stays. NULL and what is no live options object
  * are ignored.
  */
-void oxp_options_free(struct oxp_options *options);
+void oxp_options_free(oxp_options *options);
 
 /**
  * Makes a runtime; free it with oxp_runtime_free. `options`, which may be NULL, are of
@@ -823,12 +823,12 @@ void oxp_options_free(struct oxp_options *options);
  * Errors: OXP_ERR_NULL_POINTER (`runtime`), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY and
  * OXP_ERR_INVALID_ARGUMENT (`options`).
  */
-oxp_status oxp_runtime_create(const struct oxp_options *options,
-                              struct oxp_runtime **runtime,
+oxp_status oxp_runtime_create(const oxp_options *options,
+                              oxp_runtime **runtime,
                               oxp_log_fn log,
                               void *user_data,
                               oxp_free_fn free_user_data,
-                              struct oxp_error **err);
+                              oxp_error **err);
 
 /**
  * Sets `built_in` to 1 if this build of the library holds the OXP_BACKEND_ `backend`
@@ -837,13 +837,13 @@ oxp_status oxp_runtime_create(const struct oxp_options *options,
  *
  * Errors: OXP_ERR_INVALID_ARGUMENT (`backend`), OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_backend_is_built_in(uint32_t backend, int32_t *built_in, struct oxp_error **err);
+oxp_status oxp_backend_is_built_in(uint32_t backend, int32_t *built_in, oxp_error **err);
 
 /**
  * Frees a runtime; sessions and pipelines made with it live on. NULL and what is no live
  * runtime are ignored.
  */
-void oxp_runtime_free(struct oxp_runtime *runtime);
+void oxp_runtime_free(oxp_runtime *runtime);
 
 /**
  * Opens the ONNX model in the file at `path` (UTF-8); external data lies beside it. Free
@@ -856,13 +856,13 @@ void oxp_runtime_free(struct oxp_runtime *runtime);
  * OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_INVALID_ARGUMENT and OXP_ERR_BUSY (`options`).
  */
-oxp_status oxp_session_open(const struct oxp_runtime *runtime,
+oxp_status oxp_session_open(const oxp_runtime *runtime,
                             const char *path,
                             uint64_t path_len,
-                            const struct oxp_options *options,
-                            struct oxp_session **session,
-                            const struct oxp_cancel *cancel,
-                            struct oxp_error **err);
+                            const oxp_options *options,
+                            oxp_session **session,
+                            const oxp_cancel *cancel,
+                            oxp_error **err);
 
 /**
  * Opens an ONNX model of `model_len` bytes in memory. `external` holds the files that the
@@ -871,39 +871,39 @@ oxp_status oxp_session_open(const struct oxp_runtime *runtime,
  *
  * Errors: as oxp_session_open, and OXP_ERR_OUT_OF_MEMORY.
  */
-oxp_status oxp_session_open_memory(const struct oxp_runtime *runtime,
+oxp_status oxp_session_open_memory(const oxp_runtime *runtime,
                                    const void *model,
                                    uint64_t model_len,
-                                   const struct oxp_file *external,
+                                   const oxp_file *external,
                                    uint64_t external_count,
-                                   const struct oxp_options *options,
-                                   struct oxp_session **session,
-                                   const struct oxp_cancel *cancel,
-                                   struct oxp_error **err);
+                                   const oxp_options *options,
+                                   oxp_session **session,
+                                   const oxp_cancel *cancel,
+                                   oxp_error **err);
 
 /**
  * Frees a session; outputs that it gave live on, a run that is under way on another
  * thread ends as usual. NULL and what is no live session are ignored.
  */
-void oxp_session_free(struct oxp_session *session);
+void oxp_session_free(oxp_session *session);
 
 /**
  * How many inputs the graph has.
  *
  * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_session_get_input_count(const struct oxp_session *session,
+oxp_status oxp_session_get_input_count(const oxp_session *session,
                                        uint64_t *count,
-                                       struct oxp_error **err);
+                                       oxp_error **err);
 
 /**
  * How many outputs the graph has.
  *
  * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_session_get_output_count(const struct oxp_session *session,
+oxp_status oxp_session_get_output_count(const oxp_session *session,
                                         uint64_t *count,
-                                        struct oxp_error **err);
+                                        oxp_error **err);
 
 /**
  * The input at `index`, counted from 0 in the graph's order. What `info` points to is
@@ -912,29 +912,29 @@ oxp_status oxp_session_get_output_count(const struct oxp_session *session,
  * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
  * OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_session_get_input(const struct oxp_session *session,
+oxp_status oxp_session_get_input(const oxp_session *session,
                                  uint64_t index,
-                                 struct oxp_port_info *info,
-                                 struct oxp_error **err);
+                                 oxp_port_info *info,
+                                 oxp_error **err);
 
 /**
  * The output at `index`, counted from 0 in the graph's order. As oxp_session_get_input.
  *
  * Errors: as oxp_session_get_input.
  */
-oxp_status oxp_session_get_output(const struct oxp_session *session,
+oxp_status oxp_session_get_output(const oxp_session *session,
                                   uint64_t index,
-                                  struct oxp_port_info *info,
-                                  struct oxp_error **err);
+                                  oxp_port_info *info,
+                                  oxp_error **err);
 
 /**
  * How many entries of metadata the model has: its metadata_props, then producer and so on.
  *
  * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_session_get_metadata_count(const struct oxp_session *session,
+oxp_status oxp_session_get_metadata_count(const oxp_session *session,
                                           uint64_t *count,
-                                          struct oxp_error **err);
+                                          oxp_error **err);
 
 /**
  * The entry of metadata at `index`: `key` and `value` get text that ends with a NUL,
@@ -944,13 +944,13 @@ oxp_status oxp_session_get_metadata_count(const struct oxp_session *session,
  * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED,
  * OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_session_get_metadata(const struct oxp_session *session,
+oxp_status oxp_session_get_metadata(const oxp_session *session,
                                     uint64_t index,
                                     const char **key,
                                     uint64_t *key_len,
                                     const char **value,
                                     uint64_t *value_len,
-                                    struct oxp_error **err);
+                                    oxp_error **err);
 
 /**
  * Who runs the graph, an OXP_BACKEND_ code, and why, in words: `reason` gets text that
@@ -959,11 +959,11 @@ oxp_status oxp_session_get_metadata(const struct oxp_session *session,
  *
  * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_session_get_backend(const struct oxp_session *session,
+oxp_status oxp_session_get_backend(const oxp_session *session,
                                    uint32_t *backend,
                                    const char **reason,
                                    uint64_t *reason_len,
-                                   struct oxp_error **err);
+                                   oxp_error **err);
 
 /**
  * What the session has done so far.
@@ -971,9 +971,9 @@ oxp_status oxp_session_get_backend(const struct oxp_session *session,
  * Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED,
  * OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_session_get_stats(const struct oxp_session *session,
-                                 struct oxp_session_stats *stats,
-                                 struct oxp_error **err);
+oxp_status oxp_session_get_stats(const oxp_session *session,
+                                 oxp_session_stats *stats,
+                                 oxp_error **err);
 
 /**
  * How large the outputs will be for inputs of these dtypes and shapes, without running.
@@ -986,12 +986,12 @@ oxp_status oxp_session_get_stats(const struct oxp_session *session,
  * Errors: those of the inputs and outputs of oxp_session_run. The shape of an output that
  * does not fit is not an error: `rank` says how many dims it has.
  */
-oxp_status oxp_session_output_bound(struct oxp_session *session,
-                                    const struct oxp_named_in *inputs,
+oxp_status oxp_session_output_bound(oxp_session *session,
+                                    const oxp_named_in *inputs,
                                     uint64_t input_count,
-                                    struct oxp_named_out *outputs,
+                                    oxp_named_out *outputs,
                                     uint64_t output_count,
-                                    struct oxp_error **err);
+                                    oxp_error **err);
 
 /**
  * Runs the graph on named inputs, in any order, for any subset of its outputs, into the
@@ -1015,13 +1015,13 @@ oxp_status oxp_session_output_bound(struct oxp_session *session,
  * OXP_ERR_DEADLINE_EXCEEDED; OXP_ERR_NULL_POINTER; OXP_ERR_INVALID_UTF8;
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED.
  */
-oxp_status oxp_session_run(struct oxp_session *session,
-                           const struct oxp_named_in *inputs,
+oxp_status oxp_session_run(oxp_session *session,
+                           const oxp_named_in *inputs,
                            uint64_t input_count,
-                           struct oxp_named_out *outputs,
+                           oxp_named_out *outputs,
                            uint64_t output_count,
-                           const struct oxp_cancel *cancel,
-                           struct oxp_error **err);
+                           const oxp_cancel *cancel,
+                           oxp_error **err);
 
 /**
  * Runs the graph as oxp_session_run does, into memory of the library: `result` gets an
@@ -1033,24 +1033,24 @@ oxp_status oxp_session_run(struct oxp_session *session,
  *
  * Errors: as oxp_session_run, without OXP_ERR_BUFFER_TOO_SMALL and OXP_ERR_OVERLAP.
  */
-oxp_status oxp_session_run_alloc(struct oxp_session *session,
-                                 const struct oxp_named_in *inputs,
+oxp_status oxp_session_run_alloc(oxp_session *session,
+                                 const oxp_named_in *inputs,
                                  uint64_t input_count,
                                  const char *const *output_names,
                                  const uint64_t *output_name_lens,
                                  uint64_t output_count,
-                                 struct oxp_outputs **result,
-                                 const struct oxp_cancel *cancel,
-                                 struct oxp_error **err);
+                                 oxp_outputs **result,
+                                 const oxp_cancel *cancel,
+                                 oxp_error **err);
 
 /**
  * How many outputs there are.
  *
  * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_outputs_get_count(const struct oxp_outputs *outputs,
+oxp_status oxp_outputs_get_count(const oxp_outputs *outputs,
                                  uint64_t *count,
-                                 struct oxp_error **err);
+                                 oxp_error **err);
 
 /**
  * The output at `index`, in the order in which they were asked for. `name` gets text that
@@ -1060,12 +1060,12 @@ oxp_status oxp_outputs_get_count(const struct oxp_outputs *outputs,
  *
  * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_outputs_get_at(const struct oxp_outputs *outputs,
+oxp_status oxp_outputs_get_at(const oxp_outputs *outputs,
                               uint64_t index,
                               const char **name,
                               uint64_t *name_len,
-                              struct oxp_tensor_in *tensor,
-                              struct oxp_error **err);
+                              oxp_tensor_in *tensor,
+                              oxp_error **err);
 
 /**
  * The output of that name; `tensor`, whose content before the call does not matter, gets a
@@ -1074,17 +1074,17 @@ oxp_status oxp_outputs_get_at(const struct oxp_outputs *outputs,
  * Errors: OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_UTF8.
  */
-oxp_status oxp_outputs_get(const struct oxp_outputs *outputs,
+oxp_status oxp_outputs_get(const oxp_outputs *outputs,
                            const char *name,
                            uint64_t name_len,
-                           struct oxp_tensor_in *tensor,
-                           struct oxp_error **err);
+                           oxp_tensor_in *tensor,
+                           oxp_error **err);
 
 /**
  * Frees outputs, and what was borrowed from them. NULL and what are no live outputs are
  * ignored.
  */
-void oxp_outputs_free(struct oxp_outputs *outputs);
+void oxp_outputs_free(oxp_outputs *outputs);
 
 /**
  * Opens the package in the folder at `path` (UTF-8) and loads its components. Free the
@@ -1099,15 +1099,15 @@ void oxp_outputs_free(struct oxp_outputs *outputs);
  * OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_INVALID_ARGUMENT and OXP_ERR_BUSY (`options`).
  */
-oxp_status oxp_pipeline_open(const struct oxp_runtime *runtime,
+oxp_status oxp_pipeline_open(const oxp_runtime *runtime,
                              const char *path,
                              uint64_t path_len,
-                             const struct oxp_options *options,
-                             struct oxp_pipeline **pipeline,
+                             const oxp_options *options,
+                             oxp_pipeline **pipeline,
                              oxp_progress_fn progress,
                              void *user_data,
-                             const struct oxp_cancel *cancel,
-                             struct oxp_error **err);
+                             const oxp_cancel *cancel,
+                             oxp_error **err);
 
 /**
  * Opens a package of `file_count` files in memory; nothing is read from disk. The bytes
@@ -1116,15 +1116,15 @@ oxp_status oxp_pipeline_open(const struct oxp_runtime *runtime,
  * Errors: as oxp_pipeline_open, OXP_ERR_OUT_OF_MEMORY, and OXP_ERR_INVALID_ARGUMENT for a
  * file given twice.
  */
-oxp_status oxp_pipeline_open_memory(const struct oxp_runtime *runtime,
-                                    const struct oxp_file *files,
+oxp_status oxp_pipeline_open_memory(const oxp_runtime *runtime,
+                                    const oxp_file *files,
                                     uint64_t file_count,
-                                    const struct oxp_options *options,
-                                    struct oxp_pipeline **pipeline,
+                                    const oxp_options *options,
+                                    oxp_pipeline **pipeline,
                                     oxp_progress_fn progress,
                                     void *user_data,
-                                    const struct oxp_cancel *cancel,
-                                    struct oxp_error **err);
+                                    const oxp_cancel *cancel,
+                                    oxp_error **err);
 
 /**
  * What opening the package in the folder at `path` would take, from file sizes, without
@@ -1136,29 +1136,29 @@ oxp_status oxp_pipeline_open_memory(const struct oxp_runtime *runtime,
  * OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
  * OXP_ERR_INVALID_HANDLE.
  */
-oxp_status oxp_pipeline_estimate_copy(const struct oxp_runtime *runtime,
+oxp_status oxp_pipeline_estimate_copy(const oxp_runtime *runtime,
                                       const char *path,
                                       uint64_t path_len,
                                       uint64_t *weight_bytes,
                                       char *buffer,
                                       uint64_t capacity,
                                       uint64_t *needed,
-                                      struct oxp_error **err);
+                                      oxp_error **err);
 
 /**
  * Frees a pipeline; its runs, tokenizers and chat templates live on. NULL and what is no
  * live pipeline are ignored.
  */
-void oxp_pipeline_free(struct oxp_pipeline *pipeline);
+void oxp_pipeline_free(oxp_pipeline *pipeline);
 
 /**
  * What the package is.
  *
  * Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_pipeline_get_info(const struct oxp_pipeline *pipeline,
-                                 struct oxp_pipeline_info *info,
-                                 struct oxp_error **err);
+oxp_status oxp_pipeline_get_info(const oxp_pipeline *pipeline,
+                                 oxp_pipeline_info *info,
+                                 oxp_error **err);
 
 /**
  * The component at `index`, counted from 0 in the package's order.
@@ -1166,10 +1166,10 @@ oxp_status oxp_pipeline_get_info(const struct oxp_pipeline *pipeline,
  * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
  * OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_pipeline_get_component(const struct oxp_pipeline *pipeline,
+oxp_status oxp_pipeline_get_component(const oxp_pipeline *pipeline,
                                       uint64_t index,
-                                      struct oxp_component_info *info,
-                                      struct oxp_error **err);
+                                      oxp_component_info *info,
+                                      oxp_error **err);
 
 /**
  * The input at `index` of the component with that name. What `info` points to is borrowed
@@ -1178,24 +1178,24 @@ oxp_status oxp_pipeline_get_component(const struct oxp_pipeline *pipeline,
  * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8.
  */
-oxp_status oxp_pipeline_get_input(const struct oxp_pipeline *pipeline,
+oxp_status oxp_pipeline_get_input(const oxp_pipeline *pipeline,
                                   const char *component,
                                   uint64_t component_len,
                                   uint64_t index,
-                                  struct oxp_port_info *info,
-                                  struct oxp_error **err);
+                                  oxp_port_info *info,
+                                  oxp_error **err);
 
 /**
  * The output at `index` of the component with that name. As oxp_pipeline_get_input.
  *
  * Errors: as oxp_pipeline_get_input.
  */
-oxp_status oxp_pipeline_get_output(const struct oxp_pipeline *pipeline,
+oxp_status oxp_pipeline_get_output(const oxp_pipeline *pipeline,
                                    const char *component,
                                    uint64_t component_len,
                                    uint64_t index,
-                                   struct oxp_port_info *info,
-                                   struct oxp_error **err);
+                                   oxp_port_info *info,
+                                   oxp_error **err);
 
 /**
  * Everything that is known about the pipeline (package, components, ports, phases,
@@ -1203,11 +1203,11 @@ oxp_status oxp_pipeline_get_output(const struct oxp_pipeline *pipeline,
  *
  * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_pipeline_describe_copy(const struct oxp_pipeline *pipeline,
+oxp_status oxp_pipeline_describe_copy(const oxp_pipeline *pipeline,
                                       char *buffer,
                                       uint64_t capacity,
                                       uint64_t *needed,
-                                      struct oxp_error **err);
+                                      oxp_error **err);
 
 /**
  * Makes a run of a pipeline, without tokens or inputs; free it with oxp_run_free.
@@ -1216,13 +1216,13 @@ oxp_status oxp_pipeline_describe_copy(const struct oxp_pipeline *pipeline,
  * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_ARGUMENT and
  * OXP_ERR_BUSY (`options`), OXP_ERR_OUT_OF_MEMORY.
  */
-oxp_status oxp_run_create(struct oxp_pipeline *pipeline,
-                          const struct oxp_options *options,
-                          struct oxp_run **run,
-                          struct oxp_error **err);
+oxp_status oxp_run_create(oxp_pipeline *pipeline,
+                          const oxp_options *options,
+                          oxp_run **run,
+                          oxp_error **err);
 
 /** Frees a run. NULL and what is no live run are ignored. */
-void oxp_run_free(struct oxp_run *run);
+void oxp_run_free(oxp_run *run);
 
 /**
  * Appends `count` prompt tokens. After a finished answer this starts the next turn.
@@ -1231,10 +1231,10 @@ void oxp_run_free(struct oxp_run *run);
  * model takes), OXP_ERR_INVALID_STATE (no token loop), OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
  */
-oxp_status oxp_run_append_tokens(struct oxp_run *run,
+oxp_status oxp_run_append_tokens(oxp_run *run,
                                  const int32_t *tokens,
                                  uint64_t count,
-                                 struct oxp_error **err);
+                                 oxp_error **err);
 
 /**
  * Encodes and appends text. With `add_special` 1 the tokenizer adds its own special tokens
@@ -1244,12 +1244,12 @@ oxp_status oxp_run_append_tokens(struct oxp_run *run,
  * Errors: OXP_ERR_UNSUPPORTED (no tokenizer), OXP_ERR_TOKENIZER, OXP_ERR_INVALID_UTF8, and
  * as oxp_run_append_tokens.
  */
-oxp_status oxp_run_append_text(struct oxp_run *run,
+oxp_status oxp_run_append_text(oxp_run *run,
                                const char *text,
                                uint64_t text_len,
                                int32_t add_special,
                                uint64_t *token_count,
-                               struct oxp_error **err);
+                               oxp_error **err);
 
 /**
  * Feeds what has not run yet, chooses a token and appends it; `event` says what happened.
@@ -1261,10 +1261,10 @@ oxp_status oxp_run_append_text(struct oxp_run *run,
  * OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
  */
-oxp_status oxp_run_step(struct oxp_run *run,
-                        struct oxp_event *event,
-                        const struct oxp_cancel *cancel,
-                        struct oxp_error **err);
+oxp_status oxp_run_step(oxp_run *run,
+                        oxp_event *event,
+                        const oxp_cancel *cancel,
+                        oxp_error **err);
 
 /**
  * Steps until the run is finished. `finish_reason`, which may be NULL, gets an OXP_FINISH_
@@ -1273,12 +1273,12 @@ oxp_status oxp_run_step(struct oxp_run *run,
  *
  * Errors: as oxp_run_step. Steps before the failing one have happened.
  */
-oxp_status oxp_run_generate(struct oxp_run *run,
+oxp_status oxp_run_generate(oxp_run *run,
                             uint32_t *finish_reason,
                             oxp_event_fn on_event,
                             void *user_data,
-                            const struct oxp_cancel *cancel,
-                            struct oxp_error **err);
+                            const oxp_cancel *cancel,
+                            oxp_error **err);
 
 /**
  * Feeds what has not run yet and stops before a token is chosen: look at oxp_run_get_logits
@@ -1286,9 +1286,9 @@ oxp_status oxp_run_generate(struct oxp_run *run,
  *
  * Errors: as oxp_run_step.
  */
-oxp_status oxp_run_forward(struct oxp_run *run,
-                           const struct oxp_cancel *cancel,
-                           struct oxp_error **err);
+oxp_status oxp_run_forward(oxp_run *run,
+                           const oxp_cancel *cancel,
+                           oxp_error **err);
 
 /**
  * Makes `token` the choice from the current logits: after oxp_run_forward it is appended,
@@ -1299,10 +1299,10 @@ oxp_status oxp_run_forward(struct oxp_run *run,
  * logits), OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
  * OXP_ERR_BUSY, OXP_ERR_POISONED.
  */
-oxp_status oxp_run_force_token(struct oxp_run *run,
+oxp_status oxp_run_force_token(oxp_run *run,
                                int32_t token,
-                               struct oxp_event *event,
-                               struct oxp_error **err);
+                               oxp_event *event,
+                               oxp_error **err);
 
 /**
  * Keeps the first `length` tokens and forgets the others. 0 starts over; inputs stay set.
@@ -1310,7 +1310,7 @@ oxp_status oxp_run_force_token(struct oxp_run *run,
  * Errors: OXP_ERR_INVALID_ARGUMENT (more than there are), OXP_ERR_INVALID_STATE (no token
  * loop), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
  */
-oxp_status oxp_run_rewind(struct oxp_run *run, uint64_t length, struct oxp_error **err);
+oxp_status oxp_run_rewind(oxp_run *run, uint64_t length, oxp_error **err);
 
 /**
  * Runs the final_only components; their outputs are then values of the run. `cancel` may
@@ -1318,9 +1318,9 @@ oxp_status oxp_run_rewind(struct oxp_run *run, uint64_t length, struct oxp_error
  *
  * Errors: as oxp_run_step.
  */
-oxp_status oxp_run_finish(struct oxp_run *run,
-                          const struct oxp_cancel *cancel,
-                          struct oxp_error **err);
+oxp_status oxp_run_finish(oxp_run *run,
+                          const oxp_cancel *cancel,
+                          oxp_error **err);
 
 /**
  * Runs one on_demand component; its outputs are then values of the run. `cancel` may be
@@ -1329,11 +1329,11 @@ oxp_status oxp_run_finish(struct oxp_run *run,
  * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_INVALID_STATE (another phase),
  * OXP_ERR_INVALID_UTF8, and as oxp_run_step.
  */
-oxp_status oxp_run_execute(struct oxp_run *run,
+oxp_status oxp_run_execute(oxp_run *run,
                            const char *component,
                            uint64_t component_len,
-                           const struct oxp_cancel *cancel,
-                           struct oxp_error **err);
+                           const oxp_cancel *cancel,
+                           oxp_error **err);
 
 /**
  * Sets an input that the request brings, "vision_encoder.pixel_values"; it is checked
@@ -1346,11 +1346,11 @@ oxp_status oxp_run_execute(struct oxp_run *run,
  * OXP_ERR_SHAPE_MISMATCH, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
  */
-oxp_status oxp_run_set_input(struct oxp_run *run,
+oxp_status oxp_run_set_input(oxp_run *run,
                              const char *address,
                              uint64_t address_len,
-                             const struct oxp_tensor_in *tensor,
-                             struct oxp_error **err);
+                             const oxp_tensor_in *tensor,
+                             oxp_error **err);
 
 /**
  * Takes an input back that oxp_run_set_input has set.
@@ -1359,10 +1359,10 @@ oxp_status oxp_run_set_input(struct oxp_run *run,
  * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY,
  * OXP_ERR_POISONED.
  */
-oxp_status oxp_run_clear_input(struct oxp_run *run,
+oxp_status oxp_run_clear_input(oxp_run *run,
                                const char *address,
                                uint64_t address_len,
-                               struct oxp_error **err);
+                               oxp_error **err);
 
 /**
  * A value of the run, "component.port": an output as it was last computed, or an input
@@ -1374,11 +1374,11 @@ oxp_status oxp_run_clear_input(struct oxp_run *run,
  * "component.port"), OXP_ERR_INVALID_STATE (no value yet), OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
  */
-oxp_status oxp_run_get_tensor(struct oxp_run *run,
+oxp_status oxp_run_get_tensor(oxp_run *run,
                               const char *address,
                               uint64_t address_len,
-                              struct oxp_tensor_in *tensor,
-                              struct oxp_error **err);
+                              oxp_tensor_in *tensor,
+                              oxp_error **err);
 
 /**
  * Copies a value of the run, "component.port", into the caller's memory.
@@ -1387,11 +1387,11 @@ oxp_status oxp_run_get_tensor(struct oxp_run *run,
  * OXP_ERR_OVERLAP (data and shape), OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_TENSOR, and as
  * oxp_run_get_tensor.
  */
-oxp_status oxp_run_copy_tensor(struct oxp_run *run,
+oxp_status oxp_run_copy_tensor(oxp_run *run,
                                const char *address,
                                uint64_t address_len,
-                               struct oxp_tensor_out *tensor,
-                               struct oxp_error **err);
+                               oxp_tensor_out *tensor,
+                               oxp_error **err);
 
 /**
  * The logits of the last position that ran, float32, one for each token of the vocabulary:
@@ -1401,10 +1401,10 @@ oxp_status oxp_run_copy_tensor(struct oxp_run *run,
  * Errors: OXP_ERR_INVALID_STATE (nothing ran yet, or no token loop), OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
  */
-oxp_status oxp_run_get_logits(struct oxp_run *run,
+oxp_status oxp_run_get_logits(oxp_run *run,
                               const float **logits,
                               uint64_t *count,
-                              struct oxp_error **err);
+                              oxp_error **err);
 
 /**
  * All token ids of the run, appended and chosen, into `buffer` of `capacity` ids; `needed`
@@ -1413,11 +1413,11 @@ oxp_status oxp_run_get_logits(struct oxp_run *run,
  * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
  * OXP_ERR_BUSY, OXP_ERR_POISONED.
  */
-oxp_status oxp_run_tokens_copy(struct oxp_run *run,
+oxp_status oxp_run_tokens_copy(oxp_run *run,
                                int32_t *buffer,
                                uint64_t capacity,
                                uint64_t *needed,
-                               struct oxp_error **err);
+                               oxp_error **err);
 
 /**
  * What the run has done so far, and whether it is finished.
@@ -1425,9 +1425,9 @@ oxp_status oxp_run_tokens_copy(struct oxp_run *run,
  * Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
  * OXP_ERR_BUSY, OXP_ERR_POISONED.
  */
-oxp_status oxp_run_get_stats(struct oxp_run *run,
-                             struct oxp_run_stats *stats,
-                             struct oxp_error **err);
+oxp_status oxp_run_get_stats(oxp_run *run,
+                             oxp_run_stats *stats,
+                             oxp_error **err);
 
 /**
  * Opens a `tokenizer.json` at `path` (UTF-8), and `tokenizer_config.json` beside it for the
@@ -1437,8 +1437,8 @@ oxp_status oxp_run_get_stats(struct oxp_run *run,
  */
 oxp_status oxp_tokenizer_open(const char *path,
                               uint64_t path_len,
-                              struct oxp_tokenizer **tokenizer,
-                              struct oxp_error **err);
+                              oxp_tokenizer **tokenizer,
+                              oxp_error **err);
 
 /**
  * As oxp_tokenizer_open, from the bytes of `tokenizer.json` and of `tokenizer_config.json`;
@@ -1450,8 +1450,8 @@ oxp_status oxp_tokenizer_open_memory(const void *json,
                                      uint64_t json_len,
                                      const void *config,
                                      uint64_t config_len,
-                                     struct oxp_tokenizer **tokenizer,
-                                     struct oxp_error **err);
+                                     oxp_tokenizer **tokenizer,
+                                     oxp_error **err);
 
 /**
  * The tokenizer of a pipeline's package, as a handle of its own: free it with
@@ -1460,15 +1460,15 @@ oxp_status oxp_tokenizer_open_memory(const void *json,
  * Errors: OXP_ERR_UNSUPPORTED (the package has none), OXP_ERR_INVALID_HANDLE,
  * OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_tokenizer_open_pipeline(const struct oxp_pipeline *pipeline,
-                                       struct oxp_tokenizer **tokenizer,
-                                       struct oxp_error **err);
+oxp_status oxp_tokenizer_open_pipeline(const oxp_pipeline *pipeline,
+                                       oxp_tokenizer **tokenizer,
+                                       oxp_error **err);
 
 /**
  * Frees a tokenizer; its decode streams live on. NULL and what is no live tokenizer are
  * ignored.
  */
-void oxp_tokenizer_free(struct oxp_tokenizer *tokenizer);
+void oxp_tokenizer_free(oxp_tokenizer *tokenizer);
 
 /**
  * Token ids of UTF-8 text, into `ids` of `capacity` ids; `needed` gets their number. Too
@@ -1478,14 +1478,14 @@ void oxp_tokenizer_free(struct oxp_tokenizer *tokenizer);
  * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_TOKENIZER, OXP_ERR_INVALID_ARGUMENT,
  * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE.
  */
-oxp_status oxp_tokenizer_encode_copy(const struct oxp_tokenizer *tokenizer,
+oxp_status oxp_tokenizer_encode_copy(const oxp_tokenizer *tokenizer,
                                      const char *text,
                                      uint64_t text_len,
                                      int32_t add_special,
                                      int32_t *ids,
                                      uint64_t capacity,
                                      uint64_t *needed,
-                                     struct oxp_error **err);
+                                     oxp_error **err);
 
 /**
  * Text of `count` token ids, by the rule of strings out. With `skip_special` 1 special
@@ -1494,23 +1494,23 @@ oxp_status oxp_tokenizer_encode_copy(const struct oxp_tokenizer *tokenizer,
  * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_TOKENIZER (an id outside of the vocabulary),
  * OXP_ERR_INVALID_ARGUMENT, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
  */
-oxp_status oxp_tokenizer_decode_copy(const struct oxp_tokenizer *tokenizer,
+oxp_status oxp_tokenizer_decode_copy(const oxp_tokenizer *tokenizer,
                                      const int32_t *ids,
                                      uint64_t count,
                                      int32_t skip_special,
                                      char *buffer,
                                      uint64_t capacity,
                                      uint64_t *needed,
-                                     struct oxp_error **err);
+                                     oxp_error **err);
 
 /**
  * How many tokens have an id, added ones included.
  *
  * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_tokenizer_get_vocab_size(const struct oxp_tokenizer *tokenizer,
+oxp_status oxp_tokenizer_get_vocab_size(const oxp_tokenizer *tokenizer,
                                         uint64_t *size,
-                                        struct oxp_error **err);
+                                        oxp_error **err);
 
 /**
  * The token with a role, an OXP_TOKEN_ code: `id` gets its id, or -1 if there is none;
@@ -1519,12 +1519,12 @@ oxp_status oxp_tokenizer_get_vocab_size(const struct oxp_tokenizer *tokenizer,
  *
  * Errors: OXP_ERR_INVALID_ARGUMENT (`role`), OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_tokenizer_get_special(const struct oxp_tokenizer *tokenizer,
+oxp_status oxp_tokenizer_get_special(const oxp_tokenizer *tokenizer,
                                      uint32_t role,
                                      int32_t *id,
                                      const char **text,
                                      uint64_t *text_len,
-                                     struct oxp_error **err);
+                                     oxp_error **err);
 
 /**
  * The text of one token as the vocabulary writes it, by the rule of strings out.
@@ -1532,33 +1532,33 @@ oxp_status oxp_tokenizer_get_special(const struct oxp_tokenizer *tokenizer,
  * Errors: OXP_ERR_OUT_OF_RANGE (no such id), OXP_ERR_BUFFER_TOO_SMALL,
  * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
  */
-oxp_status oxp_tokenizer_token_copy(const struct oxp_tokenizer *tokenizer,
+oxp_status oxp_tokenizer_token_copy(const oxp_tokenizer *tokenizer,
                                     int32_t id,
                                     char *buffer,
                                     uint64_t capacity,
                                     uint64_t *needed,
-                                    struct oxp_error **err);
+                                    oxp_error **err);
 
 /**
  * The id of a token as the vocabulary writes it: `id` gets it, or -1 if there is none.
  *
  * Errors: OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE.
  */
-oxp_status oxp_tokenizer_find_token(const struct oxp_tokenizer *tokenizer,
+oxp_status oxp_tokenizer_find_token(const oxp_tokenizer *tokenizer,
                                     const char *token,
                                     uint64_t token_len,
                                     int32_t *id,
-                                    struct oxp_error **err);
+                                    oxp_error **err);
 
 /**
  * Sets `special` to 1 if decoding with `skip_special` leaves the token out, else to 0.
  *
  * Errors: OXP_ERR_OUT_OF_RANGE (no such id), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
  */
-oxp_status oxp_tokenizer_is_special(const struct oxp_tokenizer *tokenizer,
+oxp_status oxp_tokenizer_is_special(const oxp_tokenizer *tokenizer,
                                     int32_t id,
                                     int32_t *special,
-                                    struct oxp_error **err);
+                                    oxp_error **err);
 
 /**
  * Makes a decode stream of a tokenizer; free it with oxp_decode_stream_free. With
@@ -1566,10 +1566,10 @@ oxp_status oxp_tokenizer_is_special(const struct oxp_tokenizer *tokenizer,
  *
  * Errors: OXP_ERR_INVALID_ARGUMENT, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_decode_stream_create(const struct oxp_tokenizer *tokenizer,
+oxp_status oxp_decode_stream_create(const oxp_tokenizer *tokenizer,
                                     int32_t skip_special,
-                                    struct oxp_decode_stream **stream,
-                                    struct oxp_error **err);
+                                    oxp_decode_stream **stream,
+                                    oxp_error **err);
 
 /**
  * Adds a token: `text` gets the text that has become certain with it, ending with a NUL,
@@ -1579,11 +1579,11 @@ oxp_status oxp_decode_stream_create(const struct oxp_tokenizer *tokenizer,
  * Errors: OXP_ERR_TOKENIZER (an id outside of the vocabulary), OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
  */
-oxp_status oxp_decode_stream_push(struct oxp_decode_stream *stream,
+oxp_status oxp_decode_stream_push(oxp_decode_stream *stream,
                                   int32_t id,
                                   const char **text,
                                   uint64_t *text_len,
-                                  struct oxp_error **err);
+                                  oxp_error **err);
 
 /**
  * Ends the text: `text` gets what was held back, incomplete characters as U+FFFD. The
@@ -1592,13 +1592,13 @@ oxp_status oxp_decode_stream_push(struct oxp_decode_stream *stream,
  * Errors: OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY,
  * OXP_ERR_POISONED.
  */
-oxp_status oxp_decode_stream_flush(struct oxp_decode_stream *stream,
+oxp_status oxp_decode_stream_flush(oxp_decode_stream *stream,
                                    const char **text,
                                    uint64_t *text_len,
-                                   struct oxp_error **err);
+                                   oxp_error **err);
 
 /** Frees a decode stream. NULL and what is no live stream are ignored. */
-void oxp_decode_stream_free(struct oxp_decode_stream *stream);
+void oxp_decode_stream_free(oxp_decode_stream *stream);
 
 /**
  * Parses a template. `tokenizer`, which may be NULL, gives the special tokens that the
@@ -1609,9 +1609,9 @@ void oxp_decode_stream_free(struct oxp_decode_stream *stream);
  */
 oxp_status oxp_chat_template_create(const char *source,
                                     uint64_t source_len,
-                                    const struct oxp_tokenizer *tokenizer,
-                                    struct oxp_chat_template **chat_template,
-                                    struct oxp_error **err);
+                                    const oxp_tokenizer *tokenizer,
+                                    oxp_chat_template **chat_template,
+                                    oxp_error **err);
 
 /**
  * The chat template of a pipeline's package, as a handle of its own: free it with
@@ -1620,12 +1620,12 @@ oxp_status oxp_chat_template_create(const char *source,
  * Errors: OXP_ERR_UNSUPPORTED (the package has none), OXP_ERR_INVALID_HANDLE,
  * OXP_ERR_NULL_POINTER.
  */
-oxp_status oxp_chat_template_open_pipeline(const struct oxp_pipeline *pipeline,
-                                           struct oxp_chat_template **chat_template,
-                                           struct oxp_error **err);
+oxp_status oxp_chat_template_open_pipeline(const oxp_pipeline *pipeline,
+                                           oxp_chat_template **chat_template,
+                                           oxp_error **err);
 
 /** Frees a chat template. NULL and what is no live chat template are ignored. */
-void oxp_chat_template_free(struct oxp_chat_template *chat_template);
+void oxp_chat_template_free(oxp_chat_template *chat_template);
 
 /**
  * The prompt of a conversation, by the rule of strings out. All arguments are JSON text:
@@ -1638,7 +1638,7 @@ void oxp_chat_template_free(struct oxp_chat_template *chat_template);
  * (not such JSON), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
  * OXP_ERR_INVALID_HANDLE.
  */
-oxp_status oxp_chat_template_render_copy(const struct oxp_chat_template *chat_template,
+oxp_status oxp_chat_template_render_copy(const oxp_chat_template *chat_template,
                                          const char *messages,
                                          uint64_t messages_len,
                                          const char *tools,
@@ -1649,7 +1649,7 @@ oxp_status oxp_chat_template_render_copy(const struct oxp_chat_template *chat_te
                                          char *buffer,
                                          uint64_t capacity,
                                          uint64_t *needed,
-                                         struct oxp_error **err);
+                                         oxp_error **err);
 
 #ifdef __cplusplus
 }  // extern "C"

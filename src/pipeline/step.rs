@@ -46,9 +46,12 @@ impl Run {
         if self.restart {
             self.restart_cache()?;
         }
+        let ran_before = self.stats.component_runs;
         let prompt = self.run_stale(&[Phase::PromptOnly], control);
         self.settle(prompt)?;
-        timings.prompt_components = started.elapsed();
+        if self.stats.component_runs > ran_before {
+            timings.prompt_components = started.elapsed();
+        }
         while self.ran < self.transcript.len() {
             let start = if self.keeps_cache { self.ran } else { 0 };
             let end = match self.settings.chunk_size {

@@ -91,8 +91,9 @@ fn generate() -> String {
     tidy(&String::from_utf8(header).expect("cbindgen writes UTF-8"))
 }
 
-/// Puts a comment of one line on one line, and takes the blank lines out of rows of plain
-/// constants: cbindgen spreads both, which doubles the length of a header that is the manual.
+/// Puts a comment of one line on one line, takes the blank lines out of rows of plain
+/// constants and the keyword `struct` out of parameters: cbindgen spreads all of it, which
+/// doubles the length of a header that is the manual.
 fn tidy(header: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in header.lines() {
@@ -102,8 +103,11 @@ fn tidy(header: &str) -> String {
             let opening = lines.pop().expect("the comment's opening");
             let words = text.trim().trim_start_matches("* ");
             lines.push(format!("{opening} {words} */"));
-        } else {
+        } else if line.starts_with("typedef struct") {
             lines.push(line.to_owned());
+        } else {
+            // Every type has a name without the keyword.
+            lines.push(line.replace("struct oxp_", "oxp_"));
         }
     }
     let constant = |line: Option<&String>| line.is_some_and(|line| line.starts_with("#define OXP_"));

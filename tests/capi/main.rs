@@ -1,5 +1,13 @@
 //! The C interface, as C and C++ see it: the header, the exported symbols, and programs in
 //! capi_tests/ that are compiled and run.
+#![cfg(unix)]
 
 mod compiler;
+mod exports;
+mod fixtures;
 mod header;
+mod misuse;
+mod models;
+mod packages;
+mod programs;
+mod unload;

@@ -1,0 +1,271 @@
+//! The models and packages that the programs in capi_tests/ run. The answers that those
+//! programs expect follow from the graphs by hand.
+
+use std::fs;
+use std::path::Path;
+
+use oxpipe_test_support::onnx_writer::{BOOL, FLOAT, INT64, Model, Node, Tensor};
+
+/// Codes of `TensorProto.DataType` that cross the interface.
+pub const DTYPES: [i32; 14] = [1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 16, 17, 19];
+
+/// What session.c, tensors.c, dtypes.c and models.c open.
+pub fn write_models(folder: &Path) {
+    let write =
+        |name: &str, bytes: Vec<u8>| fs::write(folder.join(name), bytes).expect("a model can be written");
+    let affine = affine();
+    write("truncated.onnx", affine[..affine.len() / 2].to_vec());
+    write("affine.onnx", affine);
+    write("empty.onnx", Vec::new());
+    write("random.onnx", noise(4096));
+    fs::create_dir(folder.join("a_directory.onnx")).expect("a folder can be made");
+    write("dynamic.onnx", dynamic());
+    write("external.onnx", external());
+    write(
+        "weights.bin",
+        [10.0f32, 20.0]
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect(),
+    );
+    write("slow.onnx", slow());
+    write("string.onnx", unsupported());
+    for dtype in DTYPES {
+        for rank in 0..=5 {
+            write(&format!("identity_{dtype}_{rank}.onnx"), identity(dtype, rank));
+        }
+    }
+}
+
+/// y = x * 2 + 1, total = the sum over the last axis.
+pub fn affine() -> Vec<u8> {
+    Model::new()
+        .metadata("made_for", "capi tests")
+        .input("x", FLOAT, "[n, 4]")
+        .output("y", FLOAT, "[n, 4]")
+        .output("total", FLOAT, "[n]")
+        .initializer(Tensor::floats("two", &[], &[2.0]))
+        .initializer(Tensor::floats("one", &[], &[1.0]))
+        .initializer(Tensor::ints("last", &[1], &[1]))
+        .node(Node::new("Mul", &["x", "two"], &["double"]))
+        .node(Node::new("Add", &["double", "one"], &["y"]))
+        .node(Node::new("ReduceSum", &["x", "last"], &["total"]).int("keepdims", 0))
+        .encode()
+}
+
+/// y = ones of the shape that x holds, copy = x.
+fn dynamic() -> Vec<u8> {
+    Model::new()
+        .input("x", INT64, "[k]")
+        .output("y", FLOAT, "[a, b]")
+        .output("copy", INT64, "[k]")
+        .initializer(Tensor::floats("one", &[], &[1.0]))
+        .node(Node::new("Expand", &["one", "x"], &["y"]))
+        .node(Node::new("Identity", &["x"], &["copy"]))
+        .encode()
+}
+
+/// y = x + bias, the bias in another file.
+fn external() -> Vec<u8> {
+    Model::new()
+        .input("x", FLOAT, "[2]")
+        .output("y", FLOAT, "[2]")
+        .initializer(Tensor::external("bias", FLOAT, &[2], "weights.bin", Some((0, 8))))
+        .node(Node::new("Add", &["x", "bias"], &["y"]))
+        .encode()
+}
+
+fn identity(dtype: i32, rank: usize) -> Vec<u8> {
+    let dims = format!("[{}]", ["a", "b", "c", "d", "e"][..rank].join(", "));
+    Model::new()
+        // The 8-bit floats came with opset 19 and IR version 9.
+        .opset("", 21)
+        .ir_version(10)
+        .input("x", dtype, &dims)
+        .output("y", dtype, &dims)
+        .node(Node::new("Identity", &["x"], &["y"]))
+        .encode()
+}
+
+/// Squares a matrix again and again, some seconds' worth of work for a large one.
+fn slow() -> Vec<u8> {
+    let mut model = Model::new()
+        .input("x", FLOAT, "[n, n]")
+        .output("y", FLOAT, "[n, n]");
+    for step in 0..400 {
+        let from = if step == 0 { "x".into() } else { format!("x{step}") };
+        let to = if step == 399 {
+            "y".into()
+        } else {
+            format!("x{}", step + 1)
+        };
+        model = model.node(Node::new("MatMul", &[&from, &from], &[&to]));
+    }
+    model.encode()
+}
+
+/// A port of a type that does not cross the interface beside one that does.
+fn unsupported() -> Vec<u8> {
+    Model::new()
+        .input("text", oxpipe_test_support::onnx_writer::STRING, "[n]")
+        .input("mask", BOOL, "[n]")
+        .output("copy", BOOL, "[n]")
+        .output("same", oxpipe_test_support::onnx_writer::STRING, "[n]")
+        .node(Node::new("Identity", &["mask"], &["copy"]))
+        .node(Node::new("Identity", &["text"], &["same"]))
+        .encode()
+}
+
+/// Bytes that are the same in every run and mean nothing.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x2545_F491_4F6C_DD1Du64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// A package in which every phase occurs. Tokens are 0 to 7; each is followed by the next,
+/// 7 ends the text. `pixel_values` adds twice itself to the embeddings, so that a large
+/// value at place k makes k + 1 the next token. `summary` (final_only) gives all ids times
+/// two as float32, `probe` (on_demand) twice its input.
+pub fn write_package(folder: &Path) {
+    let write =
+        |name: &str, bytes: Vec<u8>| fs::write(folder.join(name), bytes).expect("a file can be written");
+    for (name, model) in package_models() {
+        write(name, model);
+    }
+    write("inference_metadata.yaml", METADATA.into());
+    write("tokenizer.json", TOKENIZER.into());
+    write("tokenizer_config.json", TOKENIZER_CONFIG.into());
+    write("bytes_tokenizer.json", BYTES_TOKENIZER.into());
+}
+
+pub fn package_models() -> Vec<(&'static str, Vec<u8>)> {
+    let identity: Vec<f32> = (0..64).map(|at| f32::from(at % 9 == 0)).collect();
+    let successor: Vec<f32> = (0..64).map(|at| f32::from((at / 8 + 1) % 8 == at % 8)).collect();
+    let vision = Model::new()
+        .input("pixel_values", FLOAT, "[1, 8]")
+        .output("features", FLOAT, "[1, 8]")
+        .initializer(Tensor::floats("two", &[], &[2.0]))
+        .node(Node::new("Mul", &["pixel_values", "two"], &["features"]));
+    let embedding = Model::new()
+        .input("input_ids", INT64, "[1, sequence]")
+        .input("features", FLOAT, "[1, 8]")
+        .output("inputs_embeds", FLOAT, "[1, sequence, 8]")
+        .initializer(Tensor::floats("table", &[8, 8], &identity))
+        .node(Node::new("Gather", &["table", "input_ids"], &["rows"]))
+        .node(Node::new("Add", &["rows", "features"], &["inputs_embeds"]));
+    let decoder = Model::new()
+        .input("inputs_embeds", FLOAT, "[1, sequence, 8]")
+        .input("past", FLOAT, "[1, 1, past, 8]")
+        .output("logits", FLOAT, "[1, sequence, 8]")
+        .output("present", FLOAT, "[1, 1, total, 8]")
+        .initializer(Tensor::floats("successor", &[8, 8], &successor))
+        .initializer(Tensor::ints("head", &[1], &[1]))
+        .node(Node::new("MatMul", &["inputs_embeds", "successor"], &["logits"]))
+        .node(Node::new("Unsqueeze", &["inputs_embeds", "head"], &["new"]))
+        .node(Node::new("Concat", &["past", "new"], &["present"]).int("axis", 2));
+    let summary = Model::new()
+        .input("ids", INT64, "[1, n]")
+        .output("doubled", FLOAT, "[1, n]")
+        .initializer(Tensor::floats("two", &[], &[2.0]))
+        .node(Node::new("Cast", &["ids"], &["as_float"]).int("to", 1))
+        .node(Node::new("Mul", &["as_float", "two"], &["doubled"]));
+    let probe = Model::new()
+        .input("value", FLOAT, "[n]")
+        .output("doubled", FLOAT, "[n]")
+        .node(Node::new("Add", &["value", "value"], &["doubled"]));
+    [
+        ("vision_encoder.onnx", vision),
+        ("embedding.onnx", embedding),
+        ("decoder.onnx", decoder),
+        ("summary.onnx", summary),
+        ("probe.onnx", probe),
+    ]
+    .map(|(name, model)| (name, model.encode()))
+    .into()
+}
+
+pub const METADATA: &str = "\
+schema_version: v1
+model:
+  max_sequence_length: 64
+author_notes: no reader knows this field
+tokens:
+  eos_token_id: [7]
+pipeline:
+  models:
+    vision_encoder:
+      filename: vision_encoder.onnx
+      type: vision_encoder
+    embedding:
+      filename: embedding.onnx
+      type: embedding
+      io:
+        token_input: input_ids
+    decoder:
+      filename: decoder.onnx
+      type: decoder
+      tokenizer: tokenizer.json
+      io:
+        sequence_source: inputs_embeds
+        inputs_embeds_input: inputs_embeds
+        logits_output: logits
+        kv_inputs: [past]
+        kv_outputs: [present]
+    summary:
+      filename: summary.onnx
+      type: vocoder
+    probe:
+      filename: probe.onnx
+      type: vocoder
+  dataflow:
+    - from: vision_encoder.features
+      to: embedding.features
+    - from: embedding.inputs_embeds
+      to: decoder.inputs_embeds
+    - from: decoder.output_ids
+      to: summary.ids
+  phases:
+    vision_encoder: { run_on: prompt_only }
+    embedding: { run_on: every_step }
+    decoder: { run_on: every_step }
+    summary: { run_on: final_only }
+    probe: { run_on: on_demand }
+  strategy:
+    kind: autoregressive
+    decoder: decoder
+";
+
+const TOKENIZER: &str = r#"{
+  "version": "1.0",
+  "added_tokens": [
+    {"id": 6, "content": "<unk>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},
+    {"id": 7, "content": "</s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}
+  ],
+  "pre_tokenizer": {"type": "Whitespace"},
+  "model": {
+    "type": "WordLevel",
+    "vocab": {"zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "<unk>": 6, "</s>": 7},
+    "unk_token": "<unk>"
+  }
+}"#;
+
+const TOKENIZER_CONFIG: &str = r#"{
+  "eos_token": "</s>",
+  "unk_token": {"content": "<unk>"},
+  "chat_template": "{% for m in messages %}{{ m['role'] }}:{{ m['content'] }};{% endfor %}{% if tools %}[{{ tools | length }}]{% endif %}{{ suffix | default('') }}{% if messages[0]['content'] == 'bad' %}{{ raise_exception('no bad words') }}{% endif %}{% if add_generation_prompt %}assistant:{% endif %}"
+}"#;
+
+/// A tokenizer of single bytes, in GPT-2's alphabet: 0 and 1 are the two bytes of U+00E9.
+const BYTES_TOKENIZER: &str = r#"{
+  "version": "1.0",
+  "added_tokens": [],
+  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+  "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+  "model": {"type": "BPE", "vocab": {"Ã": 0, "©": 1, "a": 2}, "merges": []}
+}"#;
