@@ -4,7 +4,6 @@ use crate::component::ComponentErrorKind;
 use crate::native::model::Model;
 use crate::native::model::onnx::{AttributeProto, NodeProto, attribute_type};
 use crate::native::node::{Attribute, NamedAttribute};
-use crate::native::tensor::Tensor;
 
 /// The attributes of a node, tensors read.
 pub(super) fn read(
@@ -81,32 +80,4 @@ fn kind(proto: &AttributeProto) -> i32 {
         T::UNDEFINED if proto.i != 0 => T::INT,
         kind => kind,
     }
-}
-
-/// The value of a `Constant` node, whose one attribute may be any of seven. `None` for a
-/// sparse tensor, which this runtime does not read.
-pub(super) fn constant(attributes: Vec<NamedAttribute>) -> Result<Option<Tensor>, String> {
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| "its string is not UTF-8".to_owned());
-    let mut attributes = attributes.into_iter();
-    let (Some(attribute), None) = (attributes.next(), attributes.next()) else {
-        return Err("a Constant has exactly one attribute".into());
-    };
-    let tensor = match (attribute.name.as_str(), attribute.value) {
-        ("value", Attribute::Tensor(tensor)) => Ok(tensor),
-        ("value_float", Attribute::Float(value)) => Tensor::from_slice(&[], &[value]),
-        ("value_floats", Attribute::Floats(values)) => Tensor::from_slice(&[values.len()], &values),
-        ("value_int", Attribute::Int(value)) => Tensor::from_slice(&[], &[value]),
-        ("value_ints", Attribute::Ints(values)) => Tensor::from_slice(&[values.len()], &values),
-        ("value_string", Attribute::String(value)) => Tensor::from_strings(&[], vec![text(value)?]),
-        ("value_strings", Attribute::Strings(values)) => {
-            let strings = values.into_iter().map(text).collect::<Result<Vec<_>, _>>()?;
-            Tensor::from_strings(&[strings.len()], strings)
-        }
-        // An empty list that does not say what it is.
-        ("value_floats", Attribute::Other("nothing")) => Tensor::from_slice::<f32>(&[0], &[]),
-        ("value_ints", Attribute::Other("nothing")) => Tensor::from_slice::<i64>(&[0], &[]),
-        ("sparse_value", _) => return Ok(None),
-        (name, _) => return Err(format!("attribute \"{name}\" is none that a Constant may have")),
-    };
-    tensor.map(Some).map_err(|error| error.to_string())
 }

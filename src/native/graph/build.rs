@@ -3,9 +3,10 @@ use std::collections::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::fold::{Folded, fold};
+use super::functions::{FlatNode, domain_key};
 use super::missing::MissingList;
 use super::ports::{Symbols, port_type};
-use super::{Graph, GraphInput, Node, ValueId, attributes, order, ports};
+use super::{Graph, GraphInput, Node, ValueId, attributes, functions, order, ports};
 use crate::component::{ComponentErrorKind, ComponentIo, PortType};
 use crate::native::infer::Fact;
 use crate::native::model::Model;
@@ -26,17 +27,19 @@ impl Graph {
     /// Nodes that no output needs are left out before anything else, so that they are no
     /// reason to refuse a model.
     pub(in crate::native) fn load(model: &mut Model) -> Result<Graph, ComponentErrorKind> {
-        let graph = model.proto.graph.take().unwrap_or_default();
+        let mut graph = model.proto.graph.take().unwrap_or_default();
+        let nodes = functions::expand(&model.proto, std::mem::take(&mut graph.node))
+            .map_err(|message| model.invalid(message))?;
         let mut builder = Builder::new(model);
         let (mut io, inputs) = builder.inputs(&graph)?;
         let order = {
             let ids = &builder.ids;
-            order::sort(&graph.node, |name| ids.contains_key(name))
+            order::sort(&nodes, |name| ids.contains_key(name))
         }
         .map_err(|message| builder.model.invalid(message))?;
-        let order = live(&graph, order);
+        let order = live(&graph, &nodes, order);
         builder.declare_values(&graph);
-        let nodes = builder.nodes(&graph, &order)?;
+        let nodes = builder.nodes(&graph, &nodes, &order)?;
         let outputs = builder.outputs(&graph, &mut io)?;
         let mut graph = Graph {
             io,
@@ -76,16 +79,16 @@ struct Builder<'m> {
     /// Types that the model declares for inner values, for messages about operators whose
     /// inputs come from a missing one.
     declared: HashMap<String, Fact>,
-    opsets: HashMap<String, i64>,
+    /// What the model imports, then what each of its functions does.
+    opsets: Vec<HashMap<String, i64>>,
 }
 
 impl<'m> Builder<'m> {
     fn new(model: &'m mut Model) -> Self {
-        let opsets = model
-            .proto
-            .opset_import
-            .iter()
-            .map(|import| (domain_key(&import.domain).to_owned(), import.version))
+        let functions = model.proto.functions.iter();
+        let opsets = std::iter::once(&model.proto.opset_import)
+            .chain(functions.map(|function| &function.opset_import))
+            .map(|imports| functions::opsets(imports))
             .collect();
         Builder {
             model,
@@ -165,7 +168,12 @@ impl<'m> Builder<'m> {
     }
 
     /// Operators for the nodes of `order`, types and shapes, and constants.
-    fn nodes(&mut self, graph: &GraphProto, order: &[usize]) -> Result<Vec<Node>, ComponentErrorKind> {
+    fn nodes(
+        &mut self,
+        graph: &GraphProto,
+        flat: &[FlatNode],
+        order: &[usize],
+    ) -> Result<Vec<Node>, ComponentErrorKind> {
         let mut nodes = Vec::with_capacity(order.len());
         let mut missing = MissingList::default();
         for sparse in &graph.sparse_initializer {
@@ -174,13 +182,11 @@ impl<'m> Builder<'m> {
         }
         let mut first_error = None;
         let mut workspace = Workspace::default();
-        for proto in order.iter().filter_map(|&index| graph.node.get(index)) {
+        for flat in order.iter().filter_map(|&index| flat.get(index)) {
+            let proto = &flat.proto;
             let name = order::name(proto);
             let outputs: SmallVec<[_; 2]> =
                 proto.output.iter().map(|output| self.output_id(output)).collect();
-            if self.fold_constant(proto, &name, &outputs, &mut missing)? {
-                continue;
-            }
             let inputs: SmallVec<[_; 4]> = proto
                 .input
                 .iter()
@@ -190,10 +196,10 @@ impl<'m> Builder<'m> {
                 "" => proto.op_type.clone(),
                 domain => format!("{domain}.{}", proto.op_type),
             };
-            let operator = match self.build(proto, &name)? {
+            let operator = match self.build(flat, &name)? {
                 Ok(operator) => operator,
                 Err(reason) => {
-                    missing.add_node(&name, self.describe(proto, &inputs), reason);
+                    missing.add_node(&name, self.describe(flat, &inputs), reason);
                     self.take_declared(proto, &outputs);
                     continue;
                 }
@@ -209,7 +215,7 @@ impl<'m> Builder<'m> {
                 Ok(true) => {}
                 Ok(false) => nodes.push(node),
                 Err(OpError::Unsupported(reason)) => {
-                    missing.add_node(&node.name, self.describe(proto, &node.inputs), Some(reason));
+                    missing.add_node(&node.name, self.describe(flat, &node.inputs), Some(reason));
                     self.take_declared(proto, &node.outputs);
                 }
                 // A wrong type may only follow from what an operator that is missing left
@@ -230,41 +236,11 @@ impl<'m> Builder<'m> {
         (!name.is_empty()).then(|| self.id(name))
     }
 
-    /// Takes a `Constant` node as what it is. `false` for any other node.
-    fn fold_constant(
-        &mut self,
-        proto: &NodeProto,
-        name: &str,
-        outputs: &[Option<ValueId>],
-        missing: &mut MissingList,
-    ) -> Result<bool, ComponentErrorKind> {
-        if proto.op_type != "Constant" || !domain_key(&proto.domain).is_empty() {
-            return Ok(false);
-        }
-        let attributes = attributes::read(proto, name, self.model)?;
-        match attributes::constant(attributes) {
-            Ok(Some(tensor)) => {
-                if let Some(&Some(value)) = outputs.first() {
-                    self.set_fact(value, Fact::of_tensor(&tensor));
-                }
-            }
-            Ok(None) => {
-                let reason = Some("a sparse value".to_owned());
-                missing.add_node(name, self.describe(proto, &[]), reason);
-            }
-            Err(message) => {
-                return Err(self
-                    .model
-                    .invalid(format!("node \"{name}\" (Constant): {message}")));
-            }
-        }
-        Ok(true)
-    }
-
     /// The operator of a node, or why the runtime has none for it.
-    fn build(&mut self, proto: &NodeProto, name: &str) -> Result<Built, ComponentErrorKind> {
+    fn build(&mut self, flat: &FlatNode, name: &str) -> Result<Built, ComponentErrorKind> {
+        let proto = &flat.proto;
         let domain = domain_key(&proto.domain);
-        let Some(opset) = self.opset(domain) else {
+        let Some(opset) = self.opset(flat) else {
             return Err(self.model.invalid(format!(
                 "node \"{name}\" ({}) is of domain \"{}\", of which the model imports no version",
                 proto.op_type, proto.domain
@@ -303,12 +279,14 @@ impl<'m> Builder<'m> {
         }
     }
 
-    /// The version of a domain that the model imports.
-    fn opset(&self, domain: &str) -> Option<i64> {
+    /// The version of a node's domain that its model or function imports.
+    fn opset(&self, flat: &FlatNode) -> Option<i64> {
+        let domain = domain_key(&flat.proto.domain);
+        let imports = self.opsets.get(flat.function.map_or(0, |index| index + 1))?;
         // Only ONNX's own domain has had more than one version; some exporters leave the
         // import of the others out.
         let default = (!domain.is_empty()).then_some(1);
-        self.opsets.get(domain).copied().or(default)
+        imports.get(domain).copied().or(default)
     }
 
     /// Infers a node's outputs, and computes them when they are constant (`true`).
@@ -337,12 +315,13 @@ impl<'m> Builder<'m> {
     }
 
     /// `com.microsoft.Gelu version 1 (float)`: operator, version, known input types.
-    fn describe(&self, proto: &NodeProto, inputs: &[Option<ValueId>]) -> String {
+    fn describe(&self, flat: &FlatNode, inputs: &[Option<ValueId>]) -> String {
+        let proto = &flat.proto;
         let domain = match domain_key(&proto.domain) {
             "" => "ai.onnx",
             domain => domain,
         };
-        let version = self.opset(domain_key(&proto.domain)).unwrap_or(0);
+        let version = self.opset(flat).unwrap_or(0);
         let types: Vec<&str> = inputs
             .iter()
             .map(|input| match input {
@@ -407,22 +386,14 @@ impl<'m> Builder<'m> {
     }
 }
 
-/// ONNX's own domain has two names.
-fn domain_key(domain: &str) -> &str {
-    match domain {
-        "ai.onnx" => "",
-        domain => domain,
-    }
-}
-
 /// The nodes of `order` that an output of the graph needs.
-fn live(graph: &GraphProto, order: Vec<usize>) -> Vec<usize> {
+fn live(graph: &GraphProto, nodes: &[FlatNode], order: Vec<usize>) -> Vec<usize> {
     let mut needed: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
     let mut live: Vec<usize> = order
         .into_iter()
         .rev()
         .filter(|&index| {
-            let Some(node) = graph.node.get(index) else {
+            let Some(FlatNode { proto: node, .. }) = nodes.get(index) else {
                 return false;
             };
             let is_needed = node.output.iter().any(|output| needed.contains(output.as_str()));

@@ -7,6 +7,7 @@
 mod attributes;
 mod build;
 mod fold;
+mod functions;
 mod missing;
 mod order;
 mod plan;

@@ -1,6 +1,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+use super::functions::FlatNode;
 use crate::native::model::onnx::NodeProto;
 
 /// The nodes in an order in which each comes after those whose outputs it reads: the given
@@ -8,9 +9,9 @@ use crate::native::model::onnx::NodeProto;
 ///
 /// `defined` says whether a name is an input or initializer. Fails on a name that is
 /// defined twice or nowhere, and on a cycle.
-pub(super) fn sort(nodes: &[NodeProto], defined: impl Fn(&str) -> bool) -> Result<Vec<usize>, String> {
+pub(super) fn sort(nodes: &[FlatNode], defined: impl Fn(&str) -> bool) -> Result<Vec<usize>, String> {
     let mut producer: HashMap<&str, usize> = HashMap::new();
-    for (index, node) in nodes.iter().enumerate() {
+    for (index, FlatNode { proto: node, .. }) in nodes.iter().enumerate() {
         for output in node.output.iter().filter(|output| !output.is_empty()) {
             if defined(output) || producer.insert(output, index).is_some() {
                 return Err(format!(
@@ -22,7 +23,7 @@ pub(super) fn sort(nodes: &[NodeProto], defined: impl Fn(&str) -> bool) -> Resul
     }
     let mut waits_for = vec![0usize; nodes.len()];
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-    for (index, node) in nodes.iter().enumerate() {
+    for (index, FlatNode { proto: node, .. }) in nodes.iter().enumerate() {
         for input in node.input.iter().filter(|input| !input.is_empty()) {
             match producer.get(input.as_str()) {
                 Some(&from) => {
@@ -57,7 +58,7 @@ pub(super) fn sort(nodes: &[NodeProto], defined: impl Fn(&str) -> bool) -> Resul
         None => Ok(order),
         Some(stuck) => Err(format!(
             "the nodes form a cycle; one of them is {}",
-            describe(&nodes[stuck])
+            describe(&nodes[stuck].proto)
         )),
     }
 }

@@ -1,0 +1,364 @@
+//! Values in and out of the native runtime: where inputs are read and outputs written.
+#![cfg(feature = "native")]
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oxpipe::component::{
+    AlignedBytes, CancelToken, ComponentErrorKind, ComponentSession, DataType, Input, ModelSource, Output,
+    OutputResult, RunControl, TensorView, byte_len, copied_bytes,
+};
+use oxpipe::native::{NativeOptions, NativeSession};
+use oxpipe_test_support::onnx_writer::{FLOAT, INT64, Model, Node, Tensor};
+
+fn load(model: Model) -> Box<dyn ComponentSession> {
+    let source = ModelSource::Memory {
+        label: "test".into(),
+        model: Arc::new(model.encode()),
+        external: Vec::new(),
+    };
+    Box::new(NativeSession::load("part", &source, &NativeOptions::default()).unwrap())
+}
+
+fn identity(from: &str, to: &str) -> Node {
+    Node::new("Identity", &[from], &[to])
+}
+
+fn input<'a>(name: &'a str, dtype: DataType, shape: &'a [i64], bytes: &'a [u8]) -> Input<'a> {
+    let value = TensorView::new(dtype, shape, bytes).unwrap();
+    Input { name, value }
+}
+
+fn le_floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn aligned(bytes: &[u8]) -> AlignedBytes {
+    AlignedBytes::try_from_slice(bytes).unwrap()
+}
+
+fn owned<'o>(output: &'o Output<'_>) -> &'o [u8] {
+    match &output.result {
+        OutputResult::Owned(tensor) => tensor.bytes(),
+        other => panic!("expected an owned tensor, found {other:?}"),
+    }
+}
+
+fn room(bytes: usize) -> Vec<MaybeUninit<u64>> {
+    vec![MaybeUninit::uninit(); bytes.div_ceil(8)]
+}
+
+fn as_bytes(room: &mut [MaybeUninit<u64>]) -> &mut [MaybeUninit<u8>] {
+    let len = room.len() * 8;
+    // SAFETY: the same memory; `MaybeUninit` makes no claim about content.
+    unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), len) }
+}
+
+/// # Panics
+/// If the output did not go to the room; else the bytes that it says are there.
+fn filled<'r>(result: &OutputResult, room: &'r [MaybeUninit<u64>]) -> &'r [u8] {
+    let OutputResult::InRoom { dtype, shape } = result else {
+        panic!("expected the room to be filled, found {result:?}");
+    };
+    let len = byte_len(*dtype, shape).unwrap();
+    assert!(len <= room.len() * 8);
+    // SAFETY: the session says that it has written these bytes.
+    unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), len) }
+}
+
+#[test]
+fn every_type_and_rank_passes_through_bit_for_bit() {
+    let shapes: [&[i64]; 9] = [
+        &[],
+        &[3],
+        &[2, 3],
+        &[1, 2, 3],
+        &[2, 1, 3, 1],
+        &[1, 2, 1, 3, 2],
+        &[0],
+        &[2, 0, 3],
+        &[0, 0, 0, 0, 0],
+    ];
+    for dtype in DataType::ALL {
+        for shape in shapes {
+            let dims = format!("{shape:?}");
+            let mut session = load(
+                Model::new()
+                    .input("x", dtype.code() as i32, &dims)
+                    .output("y", dtype.code() as i32, &dims)
+                    .output("z", dtype.code() as i32, &dims)
+                    .node(identity("x", "hidden"))
+                    .node(identity("hidden", "y"))
+                    .node(identity("hidden", "z")),
+            );
+            // Every byte value: NaNs, booleans that are neither 0 nor 1.
+            let len = byte_len(dtype, shape).unwrap();
+            let bytes: Vec<u8> = (0..len + 1).map(|index| (index * 37 + 255) as u8).collect();
+            let exact = aligned(&bytes[1..]);
+            let off_by_one = aligned(&bytes);
+            for source in [&exact[..], &off_by_one[1..]] {
+                let before = copied_bytes();
+                let mut memory = room(len + 16);
+                let mut outputs = [Output::into_room("y", as_bytes(&mut memory)), Output::alloc("z")];
+                session
+                    .run(
+                        &[input("x", dtype, shape, source)],
+                        &mut outputs,
+                        &RunControl::default(),
+                    )
+                    .unwrap();
+                let [y, z] = outputs;
+                assert_eq!(owned(&z), &bytes[1..], "{dtype} {shape:?}");
+                assert_eq!(filled(&y.result, &memory), &bytes[1..], "{dtype} {shape:?}");
+                let unaligned = dtype.size() > 1 && std::ptr::eq(source, &off_by_one[1..]);
+                let expected = if unaligned { len as u64 } else { 0 };
+                assert_eq!(
+                    copied_bytes().zip(before).map(|(now, before)| now - before),
+                    copied_bytes().map(|_| expected)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn only_what_is_asked_for() {
+    let mut session = load(
+        Model::new()
+            .input("x", FLOAT, "[n]")
+            .input("unused", INT64, "[n]")
+            .output("y", FLOAT, "[n]")
+            .output("w", FLOAT, "[2]")
+            .output("x_again", FLOAT, "[n]")
+            .initializer(Tensor::floats("w", &[2], &[0.5, 0.25]))
+            .node(identity("x", "y"))
+            .node(identity("x", "x_again")),
+    );
+    let data = aligned(&le_floats(&[1.0, 2.0, 3.0]));
+    let ids = aligned(&[0; 8]);
+    let inputs = [
+        input("unused", DataType::Int64, &[1], &ids),
+        input("x", DataType::Float32, &[3], &data),
+    ];
+    session.run(&inputs, &mut [], &RunControl::default()).unwrap();
+    for order in [["w", "x_again", "y"], ["y", "w", "x_again"]] {
+        let mut outputs = order.map(Output::alloc);
+        session
+            .run(&inputs, &mut outputs, &RunControl::default())
+            .unwrap();
+        for output in &outputs {
+            let expected = match output.name {
+                "w" => le_floats(&[0.5, 0.25]),
+                _ => le_floats(&[1.0, 2.0, 3.0]),
+            };
+            assert_eq!(owned(output), expected, "{}", output.name);
+        }
+    }
+}
+
+/// An input that is an output, an initializer that is one, and two outputs of one value.
+#[test]
+fn outputs_that_no_kernel_writes() {
+    let mut session = load(
+        Model::new()
+            .input("x", FLOAT, "[n]")
+            .output("x", FLOAT, "[n]")
+            .output("w", FLOAT, "[2]")
+            .output("a", FLOAT, "[n]")
+            .output("b", FLOAT, "[n]")
+            .initializer(Tensor::floats("w", &[2], &[0.5, 0.25]))
+            .node(identity("x", "a"))
+            .node(identity("a", "b")),
+    );
+    let data = aligned(&le_floats(&[1.0, 2.0]));
+    let x = [input("x", DataType::Float32, &[2], &data)];
+    let names = ["x", "w", "a", "b"];
+    let mut rooms = names.map(|_| room(8));
+    let before = copied_bytes();
+    let mut outputs: Vec<_> = names
+        .iter()
+        .zip(&mut rooms)
+        .map(|(name, memory)| Output::into_room(name, as_bytes(memory)))
+        .collect();
+    session.run(&x, &mut outputs, &RunControl::default()).unwrap();
+    let results: Vec<_> = outputs.into_iter().map(|output| output.result).collect();
+    for ((name, result), memory) in names.iter().zip(&results).zip(&rooms) {
+        let expected = match *name {
+            "w" => le_floats(&[0.5, 0.25]),
+            _ => le_floats(&[1.0, 2.0]),
+        };
+        assert_eq!(filled(result, memory), expected, "{name}");
+    }
+    assert_eq!(copied_bytes(), before);
+}
+
+#[test]
+fn room_that_does_not_fit_is_left_alone() {
+    let mut session = load(
+        Model::new()
+            .input("x", FLOAT, "[n]")
+            .output("y", FLOAT, "[n]")
+            .node(identity("x", "y")),
+    );
+    let data = aligned(&le_floats(&[1.0, 2.0, 3.0]));
+    let x = [input("x", DataType::Float32, &[3], &data)];
+    for (len, offset) in [(0, 0), (8, 0), (16, 1), (16, 2)] {
+        let mut memory = room(len + 8);
+        let bytes = &mut as_bytes(&mut memory)[offset..offset + len];
+        bytes.fill(MaybeUninit::new(0xaa));
+        let mut outputs = [Output::into_room("y", bytes)];
+        session.run(&x, &mut outputs, &RunControl::default()).unwrap();
+        assert_eq!(owned(&outputs[0]), &data[..]);
+    }
+    for len in [12, 100] {
+        let mut memory = room(len);
+        let mut outputs = [Output::into_room("y", as_bytes(&mut memory))];
+        session.run(&x, &mut outputs, &RunControl::default()).unwrap();
+        let [y] = outputs;
+        assert_eq!(filled(&y.result, &memory), &data[..]);
+    }
+}
+
+#[test]
+fn an_input_with_a_default_may_be_left_out() {
+    let mut session = load(
+        Model::new()
+            .input("x", FLOAT, "[n]")
+            .input("w", FLOAT, "[m]")
+            .initializer(Tensor::floats("w", &[2], &[0.5, 0.25]))
+            .output("y", FLOAT, "[m]")
+            .node(identity("w", "y")),
+    );
+    let data = aligned(&le_floats(&[1.0]));
+    let x = input("x", DataType::Float32, &[1], &data);
+    let w = input("w", DataType::Float32, &[1], &data);
+    let default = le_floats(&[0.5, 0.25]);
+    let runs: [(&[Input<'_>], &[u8]); 3] = [(&[x], &default), (&[x, w], &data), (&[x], &default)];
+    for (inputs, expected) in runs {
+        let mut outputs = [Output::alloc("y")];
+        session.run(inputs, &mut outputs, &RunControl::default()).unwrap();
+        assert_eq!(owned(&outputs[0]), expected);
+    }
+}
+
+#[test]
+fn bounds_before_a_run() {
+    let mut session = load(
+        Model::new()
+            .input("x", FLOAT, "[batch, 2]")
+            .output("y", FLOAT, "[batch, 2]")
+            .node(identity("x", "y")),
+    );
+    let bound = session
+        .output_bound(&[("x", DataType::Float32, &[7, 2])], &["y"])
+        .unwrap();
+    let (dtype, shape) = bound[0].as_ref().unwrap();
+    assert_eq!((*dtype, &shape[..]), (DataType::Float32, &[7, 2][..]));
+    let wrong = session.output_bound(&[("x", DataType::Float32, &[7, 3])], &["y"]);
+    let error = wrong.unwrap_err();
+    assert!(
+        matches!(error.kind(), ComponentErrorKind::WrongDim { axis: 1, .. }),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn wrong_requests_leave_the_session_usable() {
+    let mut session = load(
+        Model::new()
+            .input("x", FLOAT, "[batch, 2]")
+            .output("y", FLOAT, "[batch, 2]")
+            .node(identity("x", "y")),
+    );
+    let data = aligned(&le_floats(&[1.0, 2.0]));
+    let x = input("x", DataType::Float32, &[1, 2], &data);
+    let mut fails = |inputs: &[Input<'_>], output: &str| {
+        let mut outputs = [Output::alloc(output)];
+        let error = session
+            .run(inputs, &mut outputs, &RunControl::default())
+            .unwrap_err();
+        assert_eq!(error.component, "part");
+        let mut outputs = [Output::alloc("y")];
+        session.run(&[x], &mut outputs, &RunControl::default()).unwrap();
+        assert_eq!(owned(&outputs[0]), &data[..]);
+        error
+    };
+    let wrong_dtype = input("x", DataType::Int32, &[1, 2], &data);
+    let wrong_rank = input("x", DataType::Float32, &[2], &data);
+    let unknown = input("z", DataType::Float32, &[2], &data);
+    use ComponentErrorKind as K;
+    assert!(matches!(fails(&[], "y").kind(), K::MissingInput { .. }));
+    assert!(matches!(fails(&[x, x], "y").kind(), K::DuplicateInput { .. }));
+    assert!(matches!(fails(&[x, unknown], "y").kind(), K::UnknownInput { .. }));
+    assert!(matches!(fails(&[wrong_dtype], "y").kind(), K::WrongDtype { .. }));
+    assert!(matches!(fails(&[wrong_rank], "y").kind(), K::WrongRank { .. }));
+    assert!(matches!(fails(&[x], "z").kind(), K::UnknownOutput { .. }));
+}
+
+#[test]
+fn a_run_ends_when_asked_to() {
+    let mut session = load(
+        Model::new()
+            .input("x", FLOAT, "[n]")
+            .output("y", FLOAT, "[n]")
+            .node(identity("x", "y")),
+    );
+    let data = aligned(&le_floats(&[1.0]));
+    let x = [input("x", DataType::Float32, &[1], &data)];
+    let token = CancelToken::new();
+    let control = RunControl {
+        cancel: Some(token.clone()),
+        deadline: Some(Instant::now() + Duration::from_secs(3600)),
+    };
+    let mut run = |control: &RunControl| {
+        let mut outputs = [Output::alloc("y")];
+        session
+            .run(&x, &mut outputs, control)
+            .map(|()| owned(&outputs[0]).to_vec())
+    };
+    assert_eq!(run(&control).unwrap(), &data[..]);
+    token.request();
+    assert!(matches!(
+        run(&control).unwrap_err().kind(),
+        ComponentErrorKind::Cancelled
+    ));
+    token.reset();
+    assert_eq!(run(&control).unwrap(), &data[..]);
+    let late = RunControl {
+        cancel: Some(token),
+        deadline: Some(Instant::now()),
+    };
+    assert!(matches!(
+        run(&late).unwrap_err().kind(),
+        ComponentErrorKind::DeadlineExceeded
+    ));
+    assert_eq!(run(&control).unwrap(), &data[..]);
+}
+
+/// More shapes than plans are kept for, again and again.
+#[test]
+fn shapes_may_change_from_run_to_run() {
+    let mut session = load(
+        Model::new()
+            .input("x", FLOAT, "[n]")
+            .output("y", FLOAT, "[n]")
+            .node(identity("x", "hidden"))
+            .node(identity("hidden", "y")),
+    );
+    for round in 0..3 {
+        for size in [1usize, 9, 0, 5, 2, 300, 7, 1, 300] {
+            let values: Vec<f32> = (0..size).map(|index| (index * 10 + round) as f32).collect();
+            let data = aligned(&le_floats(&values));
+            let mut outputs = [Output::alloc("y")];
+            session
+                .run(
+                    &[input("x", DataType::Float32, &[size as i64], &data)],
+                    &mut outputs,
+                    &RunControl::default(),
+                )
+                .unwrap();
+            assert_eq!(owned(&outputs[0]), &data[..]);
+        }
+    }
+}
