@@ -75,31 +75,27 @@ impl Workspace {
         &mut self.states
     }
 
-    /// Runs a node and gives its outputs as tensors, `None` for those not `used`.
+    /// Runs a node on whole tensors and gives its outputs as such, `None` for those not
+    /// `used`. An output that is an input under other dims shares its elements.
     pub(super) fn compute(
         &mut self,
         node: &Node,
-        inputs: &[Option<TensorRef<'_>>],
+        inputs: &[Option<&Tensor>],
         used: impl Fn(usize) -> bool,
     ) -> Result<SmallVec<[Option<Tensor>; 2]>, OpError> {
-        self.run(node, inputs, &used, SmallVec::new())?;
+        let views: SmallVec<[Option<TensorRef<'_>>; 8]> =
+            inputs.iter().map(|input| input.map(Tensor::view)).collect();
+        self.run(node, &views, &used, SmallVec::new())?;
         let states = self.states.iter_mut().take(node.outputs.len()).enumerate();
         states
-            .map(|(index, state)| {
-                if !used(index) {
-                    return Ok(None);
+            .map(|(index, state)| match std::mem::take(&mut state.memory) {
+                _ if !used(index) => Ok(None),
+                Memory::SameAsInput(input) => {
+                    let source = inputs.get(input).copied().flatten();
+                    let source = source.ok_or(OpError::MissingInput { index: input })?;
+                    source.with_dims(&state.dims).map(Some)
                 }
-                match std::mem::take(&mut state.memory) {
-                    Memory::SameAsInput(input) => inputs
-                        .get(input)
-                        .copied()
-                        .flatten()
-                        .ok_or(OpError::MissingInput { index: input })?
-                        .reshaped(&state.dims)?
-                        .to_tensor()
-                        .map(Some),
-                    memory => state.tensor(memory).map(Some),
-                }
+                memory => state.tensor(memory).map(Some),
             })
             .collect()
     }

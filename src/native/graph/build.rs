@@ -2,7 +2,7 @@ use std::collections::{HashMap, HashSet};
 
 use smallvec::SmallVec;
 
-use super::fold::{Folded, fold};
+use super::fold::{Budget, Folded, fold};
 use super::functions::{FlatNode, domain_key};
 use super::missing::MissingList;
 use super::ports::{Symbols, port_type};
@@ -76,6 +76,7 @@ struct Builder<'m> {
     ids: HashMap<String, ValueId>,
     facts: Vec<Fact>,
     symbols: Symbols,
+    budget: Budget,
     /// Types that the model declares for inner values, for messages about operators whose
     /// inputs come from a missing one.
     declared: HashMap<String, Fact>,
@@ -95,6 +96,7 @@ impl<'m> Builder<'m> {
             ids: HashMap::new(),
             facts: Vec::new(),
             symbols: Symbols::default(),
+            budget: Budget::of_load(),
             declared: HashMap::new(),
             opsets,
         }
@@ -292,7 +294,7 @@ impl<'m> Builder<'m> {
     /// Infers a node's outputs, and computes them when they are constant (`true`).
     fn infer_and_fold(&mut self, node: &Node, workspace: &mut Workspace) -> Result<bool, OpError> {
         let outputs = node.infer(&self.facts)?;
-        let outputs = fold(node, &self.facts, outputs, workspace)?;
+        let outputs = fold(node, &self.facts, outputs, &mut self.budget, workspace)?;
         let (facts, done) = match outputs {
             Folded::Known(facts) => (facts, true),
             Folded::Open(facts) => (facts, false),

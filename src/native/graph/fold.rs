@@ -7,11 +7,39 @@ use smallvec::SmallVec;
 use super::Node;
 use crate::native::infer::Fact;
 use crate::native::operator::OpError;
-use crate::native::tensor::{TensorRef, byte_count};
+use crate::native::tensor::{Tensor, byte_count};
 use crate::native::workspace::Workspace;
 
-/// Results up to this size are folded at load, whatever they are made from.
-const MAX_BYTES_AT_LOAD: usize = 64 << 20;
+/// How many bytes constants may take beyond what they are made from. A small file can ask
+/// for huge ones (ConstantOfShape, Expand); what is beyond the budget is left to the run,
+/// which may not need it.
+pub(super) struct Budget {
+    left: usize,
+}
+
+impl Budget {
+    /// For all constants of a model together.
+    pub(super) fn of_load() -> Self {
+        Budget { left: 64 << 20 }
+    }
+
+    /// For the results of one node when a plan is made: shapes and what is computed from
+    /// them. A plan may serve a single step, so it does not pay to keep more.
+    pub(super) fn of_plan() -> Self {
+        Budget { left: 32 << 10 }
+    }
+
+    /// Takes what `outputs` need beyond `inputs` (a transposed weight replaces the weight).
+    fn take(&mut self, outputs: usize, inputs: usize) -> bool {
+        match self.left.checked_sub(outputs.saturating_sub(inputs)) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
 
 /// Facts of a node's outputs.
 pub(super) enum Folded {
@@ -20,63 +48,43 @@ pub(super) enum Folded {
     Open(SmallVec<[Fact; 2]>),
 }
 
-/// Computes a node's outputs if they are constant and not larger than `MAX_BYTES_AT_LOAD`
-/// or the inputs (a transposed weight replaces the weight). `outputs` is what inference
-/// says of them.
+/// Computes a node's outputs if they are constant and within the budget. `outputs` is what
+/// inference says of them.
 pub(super) fn fold(
     node: &Node,
     facts: &[Fact],
-    outputs: SmallVec<[Fact; 2]>,
-    workspace: &mut Workspace,
-) -> Result<Folded, OpError> {
-    let inputs_size: usize = node
-        .inputs
-        .iter()
-        .flatten()
-        .filter_map(|value| facts.get(value.index())?.value.as_ref())
-        .map(|tensor| tensor.byte_len())
-        .sum();
-    fold_up_to(
-        node,
-        facts,
-        outputs,
-        workspace,
-        MAX_BYTES_AT_LOAD.max(inputs_size),
-    )
-}
-
-/// As [`fold`], for results of at most `max_bytes`.
-pub(super) fn fold_up_to(
-    node: &Node,
-    facts: &[Fact],
     mut outputs: SmallVec<[Fact; 2]>,
+    budget: &mut Budget,
     workspace: &mut Workspace,
-    max_bytes: usize,
 ) -> Result<Folded, OpError> {
     let is_known = |(output, fact): (&Option<_>, &Fact)| output.is_none() || fact.value.is_some();
     if node.outputs.iter().zip(&outputs).all(is_known) {
         return Ok(Folded::Known(outputs));
     }
-    let mut inputs: SmallVec<[Option<TensorRef<'_>>; 8]> = SmallVec::new();
+    let mut inputs: SmallVec<[Option<&Tensor>; 8]> = SmallVec::new();
     for input in &node.inputs {
         let Some(value) = input else {
             inputs.push(None);
             continue;
         };
-        match facts.get(value.index()).and_then(Fact::value) {
+        match facts.get(value.index()).and_then(|fact| fact.value.as_ref()) {
             Some(tensor) => inputs.push(Some(tensor)),
             None => return Ok(Folded::Open(outputs)),
         }
     }
-    let fits = |(output, fact): (&Option<_>, &Fact)| match (fact.ty, fact.fixed_dims()) {
-        _ if output.is_none() => true,
-        (Some(ty), Some(dims)) => byte_count(ty, &dims).is_ok_and(|bytes| bytes <= max_bytes),
-        _ => false,
-    };
-    if !node.operator.is_deterministic() || !node.outputs.iter().zip(&outputs).all(fits) {
+    let used = |index: usize| node.outputs.get(index).is_some_and(Option::is_some);
+    let mut size = 0usize;
+    for (_, fact) in outputs.iter().enumerate().filter(|(index, _)| used(*index)) {
+        let bytes = match (fact.ty, fact.fixed_dims()) {
+            (Some(ty), Some(dims)) => byte_count(ty, &dims).unwrap_or(usize::MAX),
+            _ => usize::MAX,
+        };
+        size = size.saturating_add(bytes);
+    }
+    let inputs_size = inputs.iter().flatten().map(|tensor| tensor.byte_len()).sum();
+    if !node.operator.is_deterministic() || size == usize::MAX || !budget.take(size, inputs_size) {
         return Ok(Folded::Open(outputs));
     }
-    let used = |index: usize| node.outputs.get(index).is_some_and(Option::is_some);
     let results = match workspace.compute(node, &inputs, used) {
         // A run may never need it, or may have more memory.
         Err(OpError::OutOfMemory { .. }) => return Ok(Folded::Open(outputs)),

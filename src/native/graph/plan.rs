@@ -1,6 +1,6 @@
 use smallvec::SmallVec;
 
-use super::fold::{Folded, fold_up_to};
+use super::fold::{Budget, Folded, fold};
 use super::{Graph, ValueId};
 use crate::component::ComponentErrorKind;
 use crate::native::infer::{Fact, SymDim};
@@ -65,10 +65,6 @@ pub(in crate::native) struct Plan {
     pub(in crate::native) facts: Vec<Fact>,
 }
 
-/// Results up to this size are folded when a plan is made: shapes and what is computed
-/// from them. A plan may serve a single step, so it does not pay to keep more.
-const MAX_BYTES_IN_PLAN: usize = 32 << 10;
-
 impl Plan {
     /// Makes a plan. `facts` is room for what is known of each value, kept from plan to
     /// plan; it starts as a copy of the graph's.
@@ -118,7 +114,7 @@ impl Plan {
         for (node, runs) in graph.nodes.iter().zip(&mut runs).filter(|(_, runs)| **runs) {
             let inferred = node
                 .infer(facts)
-                .and_then(|outputs| fold_up_to(node, facts, outputs, workspace, MAX_BYTES_IN_PLAN))
+                .and_then(|outputs| fold(node, facts, outputs, &mut Budget::of_plan(), workspace))
                 .map_err(|error| node.error(error))?;
             let outputs = match inferred {
                 Folded::Known(outputs) => {
