@@ -638,10 +638,10 @@ mod graphs {
         // A node without a name goes by its first output.
         assert_eq!(error.node(), Some("y"));
         assert_says(&error, &["Identity", "attribute \"axis\""]);
-        let named = base().node(Node::new("Identity", &[""], &["y"]).name("copy"));
+        let named = base().node(Node::new("MatMul", &["x"], &["y"]).name("product"));
         let error = refused(|| load_bytes(named.encode()));
-        assert_eq!(error.node(), Some("copy"));
-        assert_says(&error, &["input 0 is missing"]);
+        assert_eq!(error.node(), Some("product"));
+        assert_says(&error, &["MatMul", "input 1 is missing"]);
         let mut model = Message::new().int(1, 8);
         let node = Message::new().bytes(1, "x").bytes(2, "y").bytes(4, "Identity");
         let value = |name: &str| Message::new().bytes(1, name);

@@ -21,7 +21,8 @@ impl Pool {
     /// Takes the smallest free one that is large enough and not far too large, so that a
     /// small value does not keep a large buffer from a large one. Where none is, a fresh one
     /// replaces the largest that is too small: values that grow from run to run (a KV
-    /// cache) must not leave a trail of buffers behind.
+    /// cache) must not leave a trail of buffers behind. Each replacement is larger than what
+    /// it replaces, so the same run repeated soon finds all it needs.
     pub(super) fn take(&mut self, bytes: usize) -> Result<Arc<AlignedBytes>, OpError> {
         let at_most = bytes.saturating_mul(4).max(64 << 10);
         let mut best: Option<(usize, usize)> = None;
