@@ -12,7 +12,8 @@ use super::{TextError, Tokenizer};
 /// A token's text depends on its neighbours: a leading space is dropped at the start of a
 /// text only, several byte tokens make one character. So each token is decoded together
 /// with those of the piece before it, and what is new in the result is given out once it
-/// does not end inside a character.
+/// does not end inside a character. SentencePiece's byte tokens (`<0xE4>`) are given out when
+/// a run of them ends: one that is out of place makes the whole run U+FFFD.
 #[derive(Clone, Debug)]
 pub struct DecodeStream {
     tokenizer: Arc<Tokenizer>,
@@ -58,6 +59,9 @@ impl DecodeStream {
     }
 
     fn take_new(&mut self, everything: bool) -> Result<String, TextError> {
+        if self.in_byte_run() && !everything {
+            return Ok(String::new());
+        }
         let text = self.tokenizer.decode_known(&self.window, self.skip_special)?;
         let Some(new) = text.strip_prefix(self.given_text.as_str()) else {
             return Ok(String::new());
@@ -71,5 +75,15 @@ impl DecodeStream {
         self.given = piece.len();
         self.window = piece;
         Ok(new.to_owned())
+    }
+
+    /// Whether the last token that makes text is a byte token, so that the next one may be
+    /// of the same run.
+    fn in_byte_run(&self) -> bool {
+        self.window
+            .iter()
+            .rev()
+            .find(|&&id| !(self.skip_special && self.tokenizer.skips(id)))
+            .is_some_and(|&id| self.tokenizer.is_byte_token(id))
     }
 }

@@ -133,8 +133,7 @@ impl Tokenizer {
 
     /// Whether decoding with `skip_special` leaves the token out.
     pub fn is_special(&self, id: i32) -> bool {
-        self.id_to_token(id)
-            .is_some_and(|token| self.inner.get_added_vocabulary().is_special_token(&token))
+        u32::try_from(id).is_ok_and(|id| self.skips(id))
     }
 
     pub fn special_tokens(&self) -> &SpecialTokens {
@@ -149,6 +148,21 @@ impl Tokenizer {
                 id,
                 size: self.vocab_size(),
             })
+    }
+
+    /// Whether decoding with `skip_special` leaves this id out.
+    pub(super) fn skips(&self, id: u32) -> bool {
+        self.inner
+            .id_to_token(id)
+            .is_some_and(|token| self.inner.get_added_vocabulary().is_special_token(&token))
+    }
+
+    /// Whether the token stands for a byte: `<0x00>` to `<0xFF>`.
+    pub(super) fn is_byte_token(&self, id: u32) -> bool {
+        self.inner.id_to_token(id).is_some_and(|token| {
+            let digits = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
+            digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
+        })
     }
 
     pub(super) fn decode_known(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {
