@@ -12,7 +12,10 @@ use oxpipe::component::{
 };
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings};
-use oxpipe::runtime::{BackendChoice, ComponentOptions, Environment, Runtime, RuntimeSettings};
+use oxpipe::runtime::{
+    BackendChoice, ComponentOptions, Environment, NATIVE_COMPONENTS_ALIAS, NATIVE_COMPONENTS_VARIABLE,
+    Runtime, RuntimeSettings,
+};
 
 fn package(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -25,8 +28,12 @@ fn package(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// The library that scripts/fetch-onnxruntime.sh fetches, unless a variable says another.
 fn runtime() -> Runtime {
+    runtime_with(Environment::default())
+}
+
+/// With the library that scripts/fetch-onnxruntime.sh fetches, unless a variable says another.
+fn runtime_with(environment: Environment) -> Runtime {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("third_party/onnxruntime/libonnxruntime.so");
     let named = std::env::var_os("ORT_DYLIB_PATH").map(PathBuf::from);
     let settings = RuntimeSettings {
@@ -34,7 +41,7 @@ fn runtime() -> Runtime {
         threads: Some(1),
         ..RuntimeSettings::default()
     };
-    Runtime::with_environment(settings, Environment::default())
+    Runtime::with_environment(settings, environment)
 }
 
 /// The backends of this build. A build with `ort` needs the library for this test.
@@ -433,5 +440,99 @@ fn an_estimate_agrees_with_what_is_loaded() {
             let size = std::fs::metadata(path.join(&info.file)).unwrap().len();
             assert_eq!(component.weight_bytes, size);
         }
+    }
+}
+
+/// The environment variable says who is native; all others are on ONNX Runtime.
+#[test]
+#[cfg(all(feature = "native", feature = "ort"))]
+fn backends_by_environment_variable() {
+    let Some(path) = package("tiny-gemma4-vlm") else {
+        return;
+    };
+    let open = |variable: &str, value: &str, backend: Option<BackendChoice>| {
+        let environment = Environment::from_lookup(|name| (name == variable).then(|| value.into()));
+        let options = PipelineOptions {
+            backend,
+            ..PipelineOptions::default()
+        };
+        let source = PackageSource::Directory(path.clone());
+        Pipeline::open(
+            &runtime_with(environment),
+            &source,
+            &options,
+            None,
+            &RunControl::default(),
+        )
+    };
+    for variable in [NATIVE_COMPONENTS_VARIABLE, NATIVE_COMPONENTS_ALIAS] {
+        let pipeline = open(variable, "decoder, vision_encoder", None).unwrap();
+        let found: Vec<(Backend, String)> = pipeline
+            .components()
+            .iter()
+            .map(|component| (component.backend, component.reason.clone()))
+            .collect();
+        let listed = (Backend::Native, format!("listed in {variable}"));
+        let others = (Backend::Ort, format!("not listed in {variable}"));
+        assert_eq!(found, [listed.clone(), others, listed]);
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        set_floats(
+            &mut run,
+            "vision_encoder.pixel_values",
+            &[1, 3, 2, 2],
+            &image(1.0),
+        );
+        run.append_tokens(&[3, 7]).unwrap();
+        assert_eq!(steps(&mut run, 4), [0, 5, 6, 7]);
+        let error = open(variable, "decoder,tower", None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownComponent);
+        let message = error.to_string();
+        assert!(
+            message.starts_with(&format!("{variable} names \"tower\"")),
+            "{message}"
+        );
+        // An option is stronger than the variable.
+        let pipeline = open(variable, "decoder", Some(BackendChoice::Ort)).unwrap();
+        assert!(
+            pipeline
+                .components()
+                .iter()
+                .all(|component| component.backend == Backend::Ort)
+        );
+    }
+}
+
+/// A package handed over in memory; its folder is not needed.
+#[test]
+fn files_in_memory() {
+    let Some(path) = package("tiny-gemma4-vlm") else {
+        return;
+    };
+    let files = std::fs::read_dir(&path)
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let bytes: oxpipe::component::SharedBytes =
+                std::sync::Arc::new(std::fs::read(entry.path()).unwrap());
+            (entry.file_name().into_string().unwrap(), bytes)
+        })
+        .collect();
+    let source = PackageSource::Files(files);
+    for backend in backends() {
+        let options = PipelineOptions {
+            backend: Some(backend),
+            ..PipelineOptions::default()
+        };
+        let pipeline = Pipeline::open(&runtime(), &source, &options, None, &RunControl::default()).unwrap();
+        assert!(pipeline.tokenizer().is_some());
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        set_floats(
+            &mut run,
+            "vision_encoder.pixel_values",
+            &[1, 3, 2, 2],
+            &image(1.0),
+        );
+        run.append_tokens(&[3, 7]).unwrap();
+        assert_eq!(steps(&mut run, 4), [0, 5, 6, 7]);
     }
 }

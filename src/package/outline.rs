@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use crate::component::{ComponentIo, DataType, Dim, ModelSource, Port, PortType};
 
@@ -29,6 +29,14 @@ impl ModelOutline {
                 let folder = path.parent().map(PathBuf::from).unwrap_or_default();
                 let mut bytes = len;
                 for location in &scan.external {
+                    if !Path::new(location)
+                        .components()
+                        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+                    {
+                        let message =
+                            format!("external data \"{location}\" lies outside of the model's folder");
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+                    }
                     bytes += folder.join(location).metadata()?.len();
                 }
                 Ok(scan.outline(bytes))

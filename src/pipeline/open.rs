@@ -12,7 +12,7 @@ use crate::package::{ModelOutline, OutputRole, Package, PackageSource, Phase, Pi
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, SpecialTokens, Tokenizer};
 
-use super::pool::{SharedSession, check_control};
+use super::execute::{SharedSession, check_control};
 use super::{PipelineError, RequestError, backend, describe};
 
 /// How a pipeline is opened.

@@ -8,7 +8,8 @@ use crate::generation::{Choice, NanLogit, greedy};
 use crate::package::{ComponentSpec, InputSource, Phase, PipelineSpec, TokenLoop};
 
 use super::convert::last_row;
-use super::pool::{Span, check_control, ids};
+use super::execute::check_control;
+use super::pool::{Span, ids};
 use super::run::Run;
 use super::{PipelineError, RequestError, Timings};
 

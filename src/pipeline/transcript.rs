@@ -9,6 +9,9 @@ use super::Usage;
 pub(super) struct Transcript {
     tokens: Vec<i32>,
     chosen: Vec<bool>,
+    /// How many were chosen, in all and since the host last appended some.
+    generated: u64,
+    in_turn: u64,
     text: Option<Text>,
 }
 
@@ -24,6 +27,8 @@ impl Transcript {
         Transcript {
             tokens: Vec::new(),
             chosen: Vec::new(),
+            generated: 0,
+            in_turn: 0,
             text: tokenizer.map(|tokenizer| Text {
                 tokenizer: tokenizer.clone(),
                 stream: tokenizer.decode_stream(true),
@@ -41,16 +46,15 @@ impl Transcript {
     }
 
     pub fn usage(&self) -> Usage {
-        let generated = self.chosen.iter().filter(|&&chosen| chosen).count() as u64;
         Usage {
-            prompt_tokens: self.tokens.len() as u64 - generated,
-            generated_tokens: generated,
+            prompt_tokens: (self.tokens.len() as u64).saturating_sub(self.generated),
+            generated_tokens: self.generated,
         }
     }
 
     /// Tokens chosen since the host last appended some.
     pub fn chosen_in_turn(&self) -> u64 {
-        self.chosen.iter().rev().take_while(|&&chosen| chosen).count() as u64
+        self.in_turn
     }
 
     /// The ids of the chosen tokens.
@@ -66,6 +70,7 @@ impl Transcript {
     pub fn append(&mut self, ids: &[i32]) {
         self.tokens.extend_from_slice(ids);
         self.chosen.resize(self.tokens.len(), false);
+        self.in_turn = 0;
         self.restart_text();
     }
 
@@ -88,6 +93,8 @@ impl Transcript {
         }
         self.tokens.push(id);
         self.chosen.push(true);
+        self.generated += 1;
+        self.in_turn += 1;
         Ok(piece)
     }
 
@@ -95,6 +102,7 @@ impl Transcript {
     pub fn unchoose(&mut self) {
         self.tokens.pop();
         self.chosen.pop();
+        self.count();
         if let Some(text) = &mut self.text {
             text.stream = text.before.clone();
         }
@@ -103,7 +111,14 @@ impl Transcript {
     pub fn truncate(&mut self, len: usize) {
         self.tokens.truncate(len);
         self.chosen.truncate(len);
+        self.count();
         self.restart_text();
+    }
+
+    fn count(&mut self) {
+        let chosen = |chosen: &&bool| **chosen;
+        self.generated = self.chosen.iter().filter(chosen).count() as u64;
+        self.in_turn = self.chosen.iter().rev().take_while(chosen).count() as u64;
     }
 
     fn restart_text(&mut self) {
