@@ -27,7 +27,7 @@ pub use error::{ComponentError, ComponentErrorKind};
 pub use io::{ComponentIo, Dim, Port, PortType};
 pub(crate) use session::check_value;
 pub use session::{Backend, ComponentSession, Input, Output, OutputResult};
-pub use source::{ModelSource, SharedBytes};
+pub use source::{LocationError, ModelSource, SharedBytes, locate};
 pub use tensor::{
     AlignedBytes, ComponentTensor, MAX_RANK, Shape, TensorError, TensorView, byte_len, display_shape,
 };

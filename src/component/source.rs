@@ -1,6 +1,6 @@
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// Bytes that stay unchanged for as long as anybody holds them.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -34,6 +34,54 @@ impl ModelSource {
             ModelSource::File { path, .. } => Some(path),
             ModelSource::Memory { .. } => None,
         }
+    }
+}
+
+/// Why a location that a model names cannot be used.
+#[derive(Debug)]
+pub enum LocationError {
+    /// It leads out of the folder that holds everything, by its name or through a link.
+    Outside,
+    Io {
+        path: PathBuf,
+        source: io::Error,
+    },
+}
+
+/// The file that a model in `folder` means by `location`: with links resolved, existing, and
+/// inside `root`.
+pub fn locate(folder: &Path, root: &Path, location: &str) -> Result<PathBuf, LocationError> {
+    let resolve = |path: &Path| {
+        // The empty path means the current folder, but not to `canonicalize`.
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        path.canonicalize().map_err(|source| LocationError::Io {
+            path: path.to_owned(),
+            source,
+        })
+    };
+    let root = resolve(root)?;
+    let folder = resolve(folder)?;
+    // By name first, so that nothing outside is touched.
+    let mut named = folder.clone();
+    for part in Path::new(location).components() {
+        match part {
+            Component::CurDir => {}
+            Component::Normal(name) => named.push(name),
+            Component::ParentDir if named.pop() => {}
+            _ => return Err(LocationError::Outside),
+        }
+        if !named.starts_with(&root) {
+            return Err(LocationError::Outside);
+        }
+    }
+    let real = resolve(&folder.join(location))?;
+    match real.starts_with(&root) {
+        true => Ok(real),
+        false => Err(LocationError::Outside),
     }
 }
 

@@ -55,16 +55,26 @@ pub(super) struct ShapeClash {
 }
 
 impl ShapeClash {
-    /// "OrtValue shape verification failed. Current shape:{1,2} Requested shape:{1,3}"
+    /// What stands before each of the two shapes, in the versions of the library.
+    const WORDING: [[&str; 2]; 2] = [
+        // 1.31
+        ["has shape ", "computed output shape for this run is "],
+        // 1.17
+        ["shape verification failed. Current shape:", "Requested shape:"],
+    ];
+
     pub fn parse(message: &str) -> Option<Self> {
-        let (_, rest) = message.split_once("shape verification failed. Current shape:")?;
-        let (given, rest) = braced(rest)?;
-        let (_, rest) = rest.split_once("Requested shape:")?;
-        let (actual, _) = braced(rest)?;
-        Some(ShapeClash { given, actual })
+        Self::WORDING.iter().find_map(|[before_given, before_actual]| {
+            let (_, rest) = message.split_once(before_given)?;
+            let (given, rest) = braced(rest)?;
+            let (_, rest) = rest.split_once(before_actual)?;
+            let (actual, _) = braced(rest)?;
+            Some(ShapeClash { given, actual })
+        })
     }
 }
 
+/// `{1,2}` at the beginning of a text, and the rest of it.
 fn braced(text: &str) -> Option<(Shape, &str)> {
     let (inside, rest) = text.strip_prefix('{')?.split_once('}')?;
     let dims = inside.split(',').filter(|dim| !dim.is_empty());

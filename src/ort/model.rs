@@ -2,12 +2,13 @@
 //! files a model may name differs between versions of the library, and a model in memory
 //! would have its external data looked for in the current folder.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use memmap2::Mmap;
 use ort::sys;
@@ -16,21 +17,29 @@ use super::api::{Failure, Owned};
 use super::declared::{self, Declared, ExternalTensor};
 use super::library::OrtLibrary;
 use super::session::load_error;
-use crate::component::{ComponentErrorKind, ModelSource, SharedBytes};
+use crate::component::{ComponentErrorKind, LocationError, ModelSource, SharedBytes, locate};
 
-/// Reads what the model declares, and checks that its external data is there.
-pub(super) fn check(source: &ModelSource) -> Result<Declared, ComponentErrorKind> {
+/// External data by location, which the library does not find or take by itself.
+pub(super) type Handed = Vec<(String, SharedBytes)>;
+
+/// Reads what the model declares.
+pub(super) fn read(source: &ModelSource) -> Result<Declared, ComponentErrorKind> {
     match source {
-        ModelSource::File { path, root } => {
-            let file = map(path)?;
-            let declared = read(source, &file)?;
-            check_external_files(path, root, &declared.external)?;
-            Ok(declared)
-        }
-        ModelSource::Memory { model, external, .. } => {
-            let declared = read(source, (**model).as_ref())?;
-            check_external_bytes(source, external, &declared.external)?;
-            Ok(declared)
+        ModelSource::File { path, .. } => read_bytes(source, &map(path)?),
+        ModelSource::Memory { model, .. } => read_bytes(source, (**model).as_ref()),
+    }
+}
+
+/// Checks that external data is where it may be, and long enough.
+pub(super) fn check_external(
+    source: &ModelSource,
+    tensors: &[ExternalTensor],
+) -> Result<Handed, ComponentErrorKind> {
+    match source {
+        ModelSource::File { path, root } => check_external_files(path, root, tensors),
+        ModelSource::Memory { external, .. } => {
+            check_external_bytes(source, external, tensors)?;
+            Ok(external.clone())
         }
     }
 }
@@ -38,10 +47,13 @@ pub(super) fn check(source: &ModelSource) -> Result<Declared, ComponentErrorKind
 pub(super) fn create_session(
     library: OrtLibrary,
     source: &ModelSource,
+    external: &Handed,
     options: &Owned<sys::OrtSessionOptions>,
 ) -> Result<Owned<sys::OrtSession>, ComponentErrorKind> {
     let api = library.api();
     let release = api.0.ReleaseSession;
+    let failed = |failure| load_error(source, failure);
+    add_external(library, options, external).map_err(failed)?;
     let session = match source {
         ModelSource::File { path, .. } => {
             let path = CString::new(path.as_os_str().as_bytes())
@@ -51,8 +63,7 @@ pub(super) fn create_session(
                 (api.CreateSession)(library.environment(), path.as_ptr(), options.as_ptr(), place)
             })
         }
-        ModelSource::Memory { model, external, .. } => {
-            add_external(library, options, external).map_err(|failure| load_error(source, failure))?;
+        ModelSource::Memory { model, .. } => {
             let model = (**model).as_ref();
             // SAFETY: as above; the library keeps no pointer to the bytes, which it parses.
             api.make(release, |api, place| unsafe {
@@ -66,36 +77,36 @@ pub(super) fn create_session(
             })
         }
     };
-    session.map_err(|failure| load_error(source, failure))
+    session.map_err(failed)
 }
 
 /// Hands the library external data by location. It copies what the model uses.
 fn add_external(
     library: OrtLibrary,
     options: &Owned<sys::OrtSessionOptions>,
-    external: &[(String, SharedBytes)],
+    external: &Handed,
 ) -> Result<(), Failure> {
     if external.is_empty() {
         return Ok(());
     }
     let add = library.add_external_initializers().ok_or_else(|| {
         Failure::new(format!(
-            "version {} cannot take external data from memory; 1.18 or newer can",
+            "version {} takes external data only from files in the model's folder; 1.18 or newer takes any",
             library.version()
         ))
     })?;
-    let names = external
+    let locations = external
         .iter()
         .map(|(location, _)| CString::new(location.as_str()))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|_| Failure::new("the location of external data holds a NUL"))?;
-    let names: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
+    let names: Vec<*const c_char> = locations.iter().map(|name| name.as_ptr()).collect();
     let bytes = || external.iter().map(|(_, bytes)| (**bytes).as_ref());
     // The signature has no const, but nothing is written.
     let buffers: Vec<*mut c_char> = bytes().map(|bytes| bytes.as_ptr().cast_mut().cast()).collect();
     let lengths: Vec<usize> = bytes().map(<[u8]>::len).collect();
     // SAFETY: three arrays of `count` elements that live for the call; the bytes live until
-    // the session is made, since the source is borrowed until then.
+    // the session is made, since our caller lends `external` until then.
     let status = unsafe {
         add(
             options.as_ptr(),
@@ -129,7 +140,7 @@ fn io_error(path: &Path, kind: io::ErrorKind) -> ComponentErrorKind {
     }
 }
 
-fn read(source: &ModelSource, model: &[u8]) -> Result<Declared, ComponentErrorKind> {
+fn read_bytes(source: &ModelSource, model: &[u8]) -> Result<Declared, ComponentErrorKind> {
     let invalid = |message: &str| invalid(source, message.to_owned());
     if model.is_empty() {
         return Err(invalid("is empty, expected an ONNX model"));
@@ -168,61 +179,61 @@ fn check_external_bytes(
     Ok(())
 }
 
-/// Checks that external data lies in `root` (or beside the model file itself, where that is
-/// a link to somewhere else, as in a download cache), that it is there and long enough.
+/// Checks that external data lies in `root`, is there and long enough. Gives the files that
+/// are not in the model's own folder, where the library would refuse to go.
 fn check_external_files(
     path: &Path,
     root: &Path,
-    external: &[ExternalTensor],
-) -> Result<(), ComponentErrorKind> {
-    if external.is_empty() {
-        return Ok(());
-    }
+    tensors: &[ExternalTensor],
+) -> Result<Handed, ComponentErrorKind> {
     let bad = |message| ComponentErrorKind::InvalidModel {
         path: Some(path.to_owned()),
         message,
     };
-    let folder = or_current(path.parent());
-    let allowed = [canonical(or_current(Some(root)))?, {
-        let file = canonical(path)?;
-        file.parent().map_or(file.clone(), Path::to_owned)
-    }];
-    let mut checked = BTreeSet::new();
-    for tensor in external {
-        let location = Path::new(&tensor.location);
-        let outside = || {
-            bad(format!(
-                "tensor \"{}\" names external data \"{}\", which is not inside {}",
-                tensor.tensor,
-                tensor.location,
-                root.display()
-            ))
-        };
-        if tensor.location.is_empty() || !stays_inside(location) {
-            return Err(outside());
-        }
-        let file = folder.join(location);
-        let file_error = |source| ComponentErrorKind::Io {
-            path: file.clone(),
-            source,
-        };
-        let metadata = std::fs::metadata(&file).map_err(file_error)?;
-        if checked.insert(location) {
-            let real = canonical(&file)?;
-            if !allowed.iter().any(|folder| real.starts_with(folder)) {
-                return Err(outside());
+    let mut lengths = BTreeMap::new();
+    let mut handed = Handed::new();
+    for tensor in tensors {
+        let length = match lengths.get(&tensor.location) {
+            Some(&length) => length,
+            None => {
+                let file = locate(folder_of(path), root, &tensor.location).map_err(|error| match error {
+                    LocationError::Io { path, source } => ComponentErrorKind::Io { path, source },
+                    LocationError::Outside => bad(format!(
+                        "tensor \"{}\" names external data \"{}\", which lies outside {}",
+                        tensor.tensor,
+                        tensor.location,
+                        root.display()
+                    )),
+                })?;
+                let bytes = map(&file)?;
+                let length = bytes.len() as u64;
+                if !is_in(&file, folder_of(path))? {
+                    handed.push((tensor.location.clone(), Arc::new(bytes)));
+                }
+                lengths.insert(&tensor.location, length);
+                length
             }
-        }
-        check_range(tensor, metadata.len()).map_err(bad)?;
+        };
+        check_range(tensor, length).map_err(bad)?;
     }
-    Ok(())
+    Ok(handed)
 }
 
-/// Whether a location goes nowhere but down: relative and without `..`.
-fn stays_inside(location: &Path) -> bool {
-    location
-        .components()
-        .all(|component| matches!(component, Component::Normal(_) | Component::CurDir))
+/// The folder of a model file; the empty path means the current one.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Whether a file with links resolved lies in a folder.
+fn is_in(file: &Path, folder: &Path) -> Result<bool, ComponentErrorKind> {
+    let real = folder.canonicalize().map_err(|source| ComponentErrorKind::Io {
+        path: folder.to_owned(),
+        source,
+    })?;
+    Ok(file.starts_with(real))
 }
 
 fn check_range(tensor: &ExternalTensor, available: u64) -> Result<(), String> {
@@ -241,18 +252,4 @@ fn check_range(tensor: &ExternalTensor, available: u64) -> Result<(), String> {
          which has only {available} bytes",
         length.map_or("unknown".into(), |length| length.to_string())
     ))
-}
-
-fn or_current(folder: Option<&Path>) -> &Path {
-    match folder {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
-fn canonical(path: &Path) -> Result<PathBuf, ComponentErrorKind> {
-    path.canonicalize().map_err(|source| ComponentErrorKind::Io {
-        path: path.to_owned(),
-        source,
-    })
 }

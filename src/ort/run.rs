@@ -73,6 +73,8 @@ struct Planned {
     shape: Option<Shape>,
     /// The shape is the caller's promise, not ours.
     promised: bool,
+    /// The library would not write it into given memory; see `OutputPort::is_input`.
+    is_input: bool,
 }
 
 fn plan(session: &OrtSession, inputs: &[Input<'_>], outputs: &[Output<'_>]) -> Result<Vec<Planned>, Kind> {
@@ -93,6 +95,7 @@ fn plan(session: &OrtSession, inputs: &[Input<'_>], outputs: &[Output<'_>]) -> R
                 dtype: port_dtype(port)?,
                 shape,
                 promised: output.known_shape.is_some(),
+                is_input: session.outputs.get(index).is_some_and(|port| port.is_input),
             })
         })
         .collect()
@@ -266,6 +269,7 @@ fn room<'o>(
         return Ok(None);
     };
     match byte_len(planned.dtype, shape) {
+        Ok(_) if planned.is_input => Ok(None),
         Ok(bytes) => Ok(output.fitting_room(planned.dtype, bytes)),
         // What a model says of itself may be absurd; the run will tell.
         Err(_) if !planned.promised => Ok(None),

@@ -97,7 +97,7 @@ impl OrtSearch {
 pub(super) fn conflict(asked: &Path, source: &str, used: &Path) -> ComponentErrorKind {
     ComponentErrorKind::BackendUnavailable {
         message: format!(
-            "{} ({source}) is another ONNX Runtime than the one that this process uses already, {}; \
+            "{} ({source}) is not the ONNX Runtime that this process uses already, {}; \
              a process can use only one: name that one, or none",
             asked.display(),
             used.display()

@@ -42,6 +42,9 @@ pub(super) struct OutputPort {
     pub name: CString,
     /// The declared dims, or what ONNX Runtime inferred where it knows more.
     pub dims: Option<Vec<Dim>>,
+    /// The output is an input too. The library then hands the input's value on, and leaves
+    /// memory that was given for the output as it was.
+    pub is_input: bool,
     /// Cleared when a run gave another shape than these dims had promised.
     pub dims_hold: bool,
 }
@@ -68,10 +71,11 @@ impl OrtSession {
         source: &ModelSource,
         options: &OrtOptions,
     ) -> Result<Self, ComponentErrorKind> {
-        let declared = model::check(source)?;
+        let declared = model::read(source)?;
+        let external = model::check_external(source, &declared.external)?;
         let failed = |failure| load_error(source, failure);
         let options = session_options(library, options).map_err(failed)?;
-        let session = model::create_session(library, source, &options)?;
+        let session = model::create_session(library, source, &external, &options)?;
         let mut io = declared.io;
         let outputs = output_ports(library, &session, &mut io).map_err(failed)?;
         let inputs = io
@@ -243,7 +247,8 @@ fn output_ports(
     session: &Owned<sys::OrtSession>,
     io: &mut ComponentIo,
 ) -> Result<Vec<OutputPort>, Failure> {
-    io.outputs
+    let ComponentIo { inputs, outputs } = io;
+    outputs
         .iter_mut()
         .enumerate()
         .map(|(index, port)| {
@@ -256,6 +261,7 @@ fn output_ports(
             Ok(OutputPort {
                 name: c_name(&port.name)?,
                 dims: known_dims(port, inferred.map(|(_, dims)| dims)),
+                is_input: inputs.iter().any(|input| input.name == port.name),
                 dims_hold: true,
             })
         })

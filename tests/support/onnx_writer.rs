@@ -217,7 +217,13 @@ impl Graph {
         self
     }
 
-    /// An input or output that is a sequence of tensors.
+    /// An output whose type is left to inference.
+    pub fn untyped_output(mut self, name: &str) -> Self {
+        self.outputs.push(Message::new().bytes(1, name));
+        self
+    }
+
+    /// An output that is a sequence of tensors.
     pub fn sequence_output(mut self, name: &str, data_type: i32) -> Self {
         let element = Message::new().message(1, Message::new().int(1, data_type.into()));
         let ty = Message::new().message(4, Message::new().message(1, element));
