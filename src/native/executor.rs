@@ -28,6 +28,9 @@ enum Slot {
     },
 }
 
+/// The index of a room, and its memory while a node writes it.
+type TakenRoom<'r> = (usize, &'r mut [MaybeUninit<u8>]);
+
 /// What a caller has for one output of the graph.
 #[derive(Debug, Default)]
 pub(super) enum Room<'e> {
@@ -154,7 +157,7 @@ impl Executor {
             value.is_some_and(|value| plan.is_read(value))
         };
         // Rooms that this node's outputs may go to, taken out so that the others can be read.
-        let mut taken: SmallVec<[Option<(usize, &mut [MaybeUninit<u8>])>; 4]> = SmallVec::new();
+        let mut taken: SmallVec<[Option<TakenRoom<'_>>; 4]> = SmallVec::new();
         for value in &node.outputs {
             let output = value.and_then(|value| self.output_of.get(value.index()).copied().flatten());
             let room = output.and_then(|index| {
