@@ -80,6 +80,7 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "Neg", &[6, 13], unary::neg),
     op("", "Not", &[1], unary::not),
     op("", "Or", &[7], compare::or),
+    op("", "Pad", &[2, 11, 13, 18, 19, 21, 23, 24, 25], pad::pad),
     op("", "Pow", &[7, 12, 13, 15], arithmetic::pow),
     op("", "RMSNormalization", &[23], norm::rms_normalization),
     op("", "Range", &[11, 27], constant::range),

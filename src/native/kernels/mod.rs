@@ -26,6 +26,7 @@ mod minifloat;
 mod moves;
 pub(super) mod norm;
 mod number;
+pub(super) mod pad;
 pub(super) mod rearrange;
 pub(super) mod reduce;
 pub(super) mod reshape;
