@@ -1,6 +1,6 @@
 //! Who runs a component, when `auto` decides or when what was asked for cannot be had.
 
-use oxpipe::component::{Backend, ComponentErrorKind, ModelSource};
+use oxpipe::component::{ComponentErrorKind, ModelSource};
 use oxpipe::runtime::{BackendChoice, ComponentOptions, Environment, Runtime, RuntimeSettings};
 use oxpipe_test_support::onnx_writer::{Model, Node};
 
@@ -47,7 +47,7 @@ fn auto_is_native_when_native_has_every_operator() {
     let opened = runtime
         .open_component("m", &model("Abs"), &options(BackendChoice::Auto))
         .unwrap();
-    assert_eq!(opened.backend, Backend::Native);
+    assert_eq!(opened.backend, oxpipe::component::Backend::Native);
     assert_eq!(
         opened.reason,
         "auto: the native runtime has every operator of the graph"

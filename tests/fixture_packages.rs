@@ -12,10 +12,7 @@ use oxpipe::component::{
 };
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings};
-use oxpipe::runtime::{
-    BackendChoice, ComponentOptions, Environment, NATIVE_COMPONENTS_ALIAS, NATIVE_COMPONENTS_VARIABLE,
-    Runtime, RuntimeSettings,
-};
+use oxpipe::runtime::{BackendChoice, ComponentOptions, Environment, Runtime, RuntimeSettings};
 
 fn package(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -465,6 +462,7 @@ fn backends_by_environment_variable() {
             &RunControl::default(),
         )
     };
+    use oxpipe::runtime::{NATIVE_COMPONENTS_ALIAS, NATIVE_COMPONENTS_VARIABLE};
     for variable in [NATIVE_COMPONENTS_VARIABLE, NATIVE_COMPONENTS_ALIAS] {
         let pipeline = open(variable, "decoder, vision_encoder", None).unwrap();
         let found: Vec<(Backend, String)> = pipeline
