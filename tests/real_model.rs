@@ -35,15 +35,15 @@ const ORT: BackendChoice = BackendChoice::Ort;
 
 /// (embedding, decoder), as far as they are built in.
 fn assignments() -> Vec<(BackendChoice, BackendChoice)> {
+    let built_in = [
+        #[cfg(feature = "native")]
+        NATIVE,
+        #[cfg(feature = "ort")]
+        ORT,
+    ];
     [(NATIVE, NATIVE), (ORT, ORT), (NATIVE, ORT), (ORT, NATIVE)]
         .into_iter()
-        .filter(|&(embedding, decoder)| {
-            let built_in = |choice| match choice {
-                NATIVE => cfg!(feature = "native"),
-                _ => cfg!(feature = "ort"),
-            };
-            built_in(embedding) && built_in(decoder)
-        })
+        .filter(|(embedding, decoder)| built_in.contains(embedding) && built_in.contains(decoder))
         .collect()
 }
 
