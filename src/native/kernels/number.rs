@@ -10,13 +10,41 @@ use crate::native::element::Element;
 
 /// An element type with arithmetic.
 pub(super) trait Number: Element {
-    type Wide: Scalar;
+    type Wide: Scalar + Number<Wide = Self::Wide>;
     /// Where a result need not be a whole number (means, roots, logarithms): the wide type,
     /// or f64 for integers.
     type Real: Real;
 
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
+    /// The elements as they are, where the wide type is the element type.
+    fn as_wide(elements: &[Self]) -> Option<&[Self::Wide]>;
+}
+
+/// Elements in their wide type: as they are, or converted to the front of `room`, which has
+/// [`wide_room`] elements for them. Also what is left of `room`.
+pub(super) fn widened<'a, T: Number>(
+    elements: &'a [T],
+    room: &'a mut [T::Wide],
+) -> (&'a [T::Wide], &'a mut [T::Wide]) {
+    match T::as_wide(elements) {
+        Some(wide) => (wide, room),
+        None => {
+            let (wide, rest) = room.split_at_mut(elements.len());
+            for (wide, &element) in wide.iter_mut().zip(elements) {
+                *wide = element.widen();
+            }
+            (wide, rest)
+        }
+    }
+}
+
+/// The elements of room that [`widened`] needs.
+pub(super) fn wide_room<T: Number>(elements: &[T]) -> usize {
+    match T::as_wide(elements) {
+        Some(_) => 0,
+        None => elements.len(),
+    }
 }
 
 /// Arithmetic of a type that kernels compute in.
@@ -112,6 +140,11 @@ macro_rules! real {
             #[inline(always)]
             fn narrow(wide: $t) -> $t {
                 wide
+            }
+
+            #[inline(always)]
+            fn as_wide(elements: &[$t]) -> Option<&[$t]> {
+                Some(elements)
             }
         }
 
@@ -240,6 +273,11 @@ macro_rules! half_float {
             fn narrow(wide: f32) -> $t {
                 $t::from_f32(wide)
             }
+
+            #[inline(always)]
+            fn as_wide(_: &[$t]) -> Option<&[f32]> {
+                None
+            }
         }
     };
 }
@@ -261,6 +299,11 @@ macro_rules! integer {
             #[inline(always)]
             fn narrow(wide: $t) -> $t {
                 wide
+            }
+
+            #[inline(always)]
+            fn as_wide(elements: &[$t]) -> Option<&[$t]> {
+                Some(elements)
             }
         }
 

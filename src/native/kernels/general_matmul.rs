@@ -1,0 +1,155 @@
+//! Gemm: Y = alpha A' B' + beta C, A' [M, K] being A or its transpose, B' [K, N] likewise.
+//!
+//! C broadcasts to [M, N] and may be left out (from 11 on). ai.onnx 7, 9, 11, 13: floats, and
+//! integers of 32 and 64 bits, for which alpha and beta are truncated to integers, as ONNX
+//! Runtime does. float16 and bfloat16 are computed in f32 and rounded once.
+
+use super::Built;
+use super::dispatch::{with_integer, with_number};
+use super::gemm::gemm;
+use super::infer::{input_dims, input_type};
+use super::number::{Number, Scalar};
+use super::strided::{Strided, broadcast_dims, broadcast_strides};
+use crate::native::element::ElementType;
+use crate::native::infer::{InferContext, SymDim, SymDims};
+use crate::native::node::NodeInfo;
+use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::tensor::{TensorRef, element_count};
+
+#[derive(Debug)]
+struct Gemm {
+    alpha: f32,
+    beta: f32,
+    transpose: [bool; 2],
+}
+
+pub(in crate::native) fn general_matmul(node: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Gemm {
+        alpha: node.float_or("alpha", 1.0)?,
+        beta: node.float_or("beta", 1.0)?,
+        transpose: [node.flag_or("transA", false)?, node.flag_or("transB", false)?],
+    }))
+}
+
+/// Rows and columns of an operand.
+fn sizes<D: Copy + std::fmt::Debug>(dims: &[D], transpose: bool, index: usize) -> Result<(D, D), OpError> {
+    match *dims {
+        [rows, columns] if !transpose => Ok((rows, columns)),
+        [columns, rows] => Ok((rows, columns)),
+        _ => Err(OpError::Message(format!(
+            "input {index} has dims {dims:?}, expected rank 2"
+        ))),
+    }
+}
+
+impl Operator for Gemm {
+    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
+        let size = |index: usize| match input_dims(cx, index) {
+            Some(dims) => sizes(&dims, self.transpose[index], index),
+            None => Ok((SymDim::Unknown, SymDim::Unknown)),
+        };
+        let ((m, a_depth), (b_depth, n)) = (size(0)?, size(1)?);
+        if let (SymDim::Fixed(a), SymDim::Fixed(b)) = (a_depth, b_depth)
+            && a != b
+        {
+            return Err(OpError::Message(format!("A has {a} columns and B has {b} rows")));
+        }
+        cx.set_output(0, input_type(cx, 0), Some(SymDims::from_slice(&[m, n])));
+        Ok(())
+    }
+
+    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
+        let (a, b) = (cx.required(0)?, cx.required(1)?);
+        super::same_type(&a, &b, 1)?;
+        with_number!(a.element_type(), T => self.run_as::<T>(cx, &a, &b))
+    }
+}
+
+/// The elements of a matrix, or of its transpose, in wide type.
+fn read<T: Number>(x: &[T], transpose: bool, (rows, columns): (usize, usize), to: &mut [T::Wide]) {
+    if !transpose {
+        to.iter_mut().zip(x).for_each(|(to, x)| *to = x.widen());
+        return;
+    }
+    // X is [columns, rows]. Square blocks, so that both sides stay in the cache.
+    const BLOCK: usize = 32;
+    for first_row in (0..rows).step_by(BLOCK) {
+        for first_column in (0..columns).step_by(BLOCK) {
+            for row in first_row..rows.min(first_row + BLOCK) {
+                for column in first_column..columns.min(first_column + BLOCK) {
+                    to[row * columns + column] = x[column * rows + row].widen();
+                }
+            }
+        }
+    }
+}
+
+impl Gemm {
+    fn run_as<T: Number>(
+        &self,
+        cx: &mut RunContext<'_>,
+        a: &TensorRef<'_>,
+        b: &TensorRef<'_>,
+    ) -> Result<(), OpError> {
+        let (m, k) = sizes(a.dims(), self.transpose[0], 0)?;
+        let (b_rows, n) = sizes(b.dims(), self.transpose[1], 1)?;
+        if k != b_rows {
+            return Err(OpError::Message(format!(
+                "A has {k} columns and B has {b_rows} rows"
+            )));
+        }
+        let dims = [m, n];
+        let c = cx.input(2);
+        if let Some(c) = &c {
+            super::same_type(a, c, 2)?;
+            if broadcast_dims(c.dims(), &dims).as_deref() != Some(&dims[..]) {
+                return Err(OpError::WrongDims {
+                    what: "input 2".into(),
+                    found: c.dims().into(),
+                    expected: format!("dims that broadcast to {dims:?}"),
+                });
+            }
+        }
+        let (a, b) = (a.slice::<T>()?, b.slice::<T>()?);
+        // Operands that are in place and in wide type are used as they are.
+        let in_place = |x: &'_ [T], transpose: bool| !transpose && T::as_wide(x).is_some();
+        let room = |x: &[T], transpose: bool| if in_place(x, transpose) { 0 } else { x.len() };
+        let (a_room, b_room) = (room(a, self.transpose[0]), room(b, self.transpose[1]));
+        let size = element_count(&dims)?;
+        let scratch = cx.scratch::<T::Wide>(a_room.saturating_add(b_room).saturating_add(size))?;
+        let (a_wide, rest) = scratch.split_at_mut(a_room);
+        let (b_wide, products) = rest.split_at_mut(b_room);
+        let a = match T::as_wide(a).filter(|_| a_room == 0) {
+            Some(a) => a,
+            None => {
+                read(a, self.transpose[0], (m, k), a_wide);
+                &*a_wide
+            }
+        };
+        let b = match T::as_wide(b).filter(|_| b_room == 0) {
+            Some(b) => b,
+            None => {
+                read(b, self.transpose[1], (k, n), b_wide);
+                &*b_wide
+            }
+        };
+        gemm((m, k, n), a, b, products);
+        let alpha = T::Wide::from_f64(self.alpha.into());
+        let beta = T::Wide::from_f64(self.beta.into());
+        let mut y = cx.output::<T>(0, &dims)?;
+        let Some(c) = c else {
+            return y.extend(products.iter().map(|&product| T::narrow(product.mul(alpha))));
+        };
+        let c_strides = broadcast_strides(c.dims(), &dims);
+        let c = c.slice::<T>()?;
+        let walk = Strided::new(&dims, [&c_strides], [0]);
+        let y = y.into_mut();
+        let mut elements = y.iter_mut().zip(products.iter());
+        walk.for_each(&mut |[c_at]| {
+            if let Some((y, product)) = elements.next() {
+                *y = T::narrow(product.mul(alpha).add(c[c_at].widen().mul(beta)));
+            }
+        });
+        Ok(())
+    }
+}
