@@ -135,8 +135,12 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], reshape::unsqueeze),
     op("", "Where", &[9, 16], compare::where_),
     op("", "Xor", &[7], compare::xor),
+    op(MS, "GatherBlockQuantized", &[1], gather_block_quantized::gather_block_quantized),
     op(MS, "Gelu", &[1], unary::contrib_gelu),
+    op(MS, "GroupQueryAttention", &[1], group_query_attention::group_query_attention),
+    op(MS, "MatMulNBits", &[1], matmul_nbits::matmul_nbits),
     op(MS, "QuickGelu", &[1], unary::quick_gelu),
+    op(MS, "RotaryEmbedding", &[1], rotary::contrib_rotary_embedding),
     op(MS, "SkipLayerNormalization", &[1], norm::skip_layer_normalization),
     op(MS, "SkipSimplifiedLayerNormalization", &[1], norm::skip_simplified_layer_normalization),
 ];

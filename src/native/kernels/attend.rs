@@ -5,13 +5,17 @@
 //!   s[j] = scale * sum over d of q[b, h, i, d] * k[b, g, j, d]
 //!   s[j] = softcap * tanh(s[j] / softcap)                        when softcap > 0
 //!   s[j] = s[j] + mask[b, h, i, j], and -inf where j is not visible
-//!   p    = softmax(s)                                            (zero if nothing is visible)
+//!   p[j] = e^s[j] / (sum over j of e^s[j], and e^sink[h])        (zero if nothing is visible)
 //!   y[b, h, i, d] = sum over j of p[j] * v[b, g, j, d]
 //!
 //! Sums run in an order fixed by the shapes alone. Queries and keys are computed in the wide
 //! type of the queries; one rounding at the end.
 
-use super::number::{Float, Number, Real, Scalar};
+use std::ops::Range;
+
+use super::number::{Number, Real, Scalar};
+use crate::native::operator::OpError;
+use crate::native::output::OutSlice;
 
 /// Rows of `width` elements, one per (batch item, head, position), at any spacing: a
 /// [batch, heads, positions, width] tensor or a [batch, positions, heads * width] one.
@@ -62,18 +66,114 @@ impl<'a, T> Heads<'a, T> {
     }
 }
 
-/// Keys or values: those of earlier steps, if any, then those of this one.
-pub(super) struct Cache<'a, T> {
-    pub past: Option<Heads<'a, T>>,
-    pub past_len: usize,
-    pub new: Heads<'a, T>,
+/// Keys or values: those of earlier steps, if any, then those of this one, whose type may be
+/// the one that earlier ones were computed in.
+pub(super) struct Cache<'a, P, N> {
+    pub past: Option<Heads<'a, P>>,
+    /// Rows of `past` that belong to a batch item.
+    pub past_len: &'a dyn Fn(usize) -> usize,
+    pub new: Heads<'a, N>,
 }
 
-impl<'a, T> Cache<'a, T> {
-    pub fn row(&self, batch: usize, head: usize, position: usize) -> &'a [T] {
-        match &self.past {
-            Some(past) if position < self.past_len => past.row(batch, head, position),
-            _ => self.new.row(batch, head, position - self.past_len),
+impl<P: Number, N: Number<Wide = P::Wide>> Cache<'_, P, N> {
+    fn past_len(&self, b: usize) -> usize {
+        if self.past.is_some() {
+            (self.past_len)(b)
+        } else {
+            0
+        }
+    }
+
+    /// The cache of the next step, [batch, heads, rows, width]: for each batch item and head
+    /// the past rows, the `new` rows of this step, and zeros.
+    pub fn write(
+        &self,
+        output: &mut OutSlice<'_, P>,
+        (batch, heads, rows): (usize, usize, usize),
+        new: usize,
+    ) -> Result<(), OpError> {
+        let width = self.new.layout.width;
+        if output.is_empty() {
+            return Ok(());
+        }
+        for b in 0..batch {
+            let past_len = self.past_len(b).min(rows);
+            let new = new.min(rows - past_len);
+            for h in 0..heads {
+                if let Some(past) = &self.past {
+                    for j in 0..past_len {
+                        output.extend_from_slice(past.row(b, h, j))?;
+                    }
+                }
+                for i in 0..new {
+                    output.extend(self.new.row(b, h, i).iter().map(|x| P::narrow(x.widen())))?;
+                }
+                let zeros = (rows - past_len - new) * width;
+                output.extend(std::iter::repeat_n(P::narrow(P::Wide::ZERO), zeros))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keys, of whatever type they are stored in.
+pub(super) trait Keys<W> {
+    /// scores[j] = sum over d of query[d] * k[b, head, first + j, d].
+    fn products(&self, b: usize, head: usize, first: usize, query: &[W], scores: &mut [W]);
+}
+
+impl<P: Number, N: Number<Wide = P::Wide>> Keys<P::Wide> for Cache<'_, P, N> {
+    fn products(&self, b: usize, head: usize, first: usize, query: &[P::Wide], scores: &mut [P::Wide]) {
+        let past_len = self.past_len(b);
+        for (j, score) in (first..).zip(scores) {
+            *score = match &self.past {
+                Some(past) if j < past_len => dot(query, past.row(b, head, j)),
+                _ => dot(query, self.new.row(b, head, j - past_len)),
+            };
+        }
+    }
+}
+
+/// Values, whose type need not be that of the queries.
+pub(super) trait Values<W> {
+    /// sums[d] = sum over j of weights[j] * v[b, head, first + j, d].
+    fn weighted_sum(&self, b: usize, head: usize, first: usize, weights: &[W], sums: &mut [W]);
+}
+
+impl<W: Scalar, P: Number, N: Number<Wide = P::Wide>> Values<W> for Cache<'_, P, N> {
+    fn weighted_sum(&self, b: usize, head: usize, first: usize, weights: &[W], sums: &mut [W]) {
+        sums.fill(W::ZERO);
+        let past_len = self.past_len(b);
+        let old = past_len.saturating_sub(first).min(weights.len());
+        let (old, new) = weights.split_at(old);
+        if let Some(past) = &self.past {
+            add_weighted(old, |j| past.row(b, head, first + j), sums);
+        }
+        let first = first.saturating_sub(past_len);
+        add_weighted(new, |j| self.new.row(b, head, first + j), sums);
+    }
+}
+
+/// sums[d] += sum over j of weights[j] * row(j)[d], in the order of j.
+fn add_weighted<'a, W: Scalar, V: Number>(weights: &[W], row: impl Fn(usize) -> &'a [V], sums: &mut [W]) {
+    const ROWS: usize = 4;
+    let wide = |v: V| W::from_f64(v.widen().to_f64());
+    let width = sums.len();
+    let whole = weights.len() - weights.len() % ROWS;
+    for j in (0..whole).step_by(ROWS) {
+        let rows: [&[V]; ROWS] = std::array::from_fn(|r| &row(j + r)[..width]);
+        let weights = &weights[j..j + ROWS];
+        for d in 0..width {
+            let mut sum = sums[d];
+            for r in 0..ROWS {
+                sum = Scalar::multiply_add(weights[r], wide(rows[r][d]), sum);
+            }
+            sums[d] = sum;
+        }
+    }
+    for (j, &weight) in weights.iter().enumerate().skip(whole) {
+        for (sum, &v) in sums.iter_mut().zip(row(j)) {
+            *sum = Scalar::multiply_add(weight, wide(v), *sum);
         }
     }
 }
@@ -91,18 +191,26 @@ pub(super) enum ScoreStage {
 pub(super) struct ScoreOutput<'a, T> {
     pub stage: ScoreStage,
     pub scores: &'a mut [T],
+    /// What stands for a key that is not visible, in the stages after `Capped`.
+    pub hidden: T,
 }
 
-pub(super) struct Inputs<'a, T: Float> {
-    pub q: Heads<'a, T>,
-    pub k: Cache<'a, T>,
-    pub v: &'a dyn Values<T::Wide>,
-    /// How many keys of each batch item are not padding, none negative; `None` for all.
-    pub valid: Option<&'a [i64]>,
-}
+/// `(b, h, i, row)`: writes a query.
+pub(super) type LoadQuery<'a, W> = dyn Fn(usize, usize, usize, &mut [W]) + 'a;
 
-/// `(b, h, i, scores)`: adds row i of the mask to the scores of the first keys.
-pub(super) type AddMask<'a, W> = dyn Fn(usize, usize, usize, &mut [W]) + 'a;
+/// `(b, h, i, first, scores)`: adds row i of the mask to the scores of the keys from `first` on.
+pub(super) type AddMask<'a, W> = dyn Fn(usize, usize, usize, usize, &mut [W]) + 'a;
+
+pub(super) struct Inputs<'a, W> {
+    pub q: &'a LoadQuery<'a, W>,
+    pub k: &'a dyn Keys<W>,
+    pub v: &'a dyn Values<W>,
+    /// `(b, i)`: the keys that query i of batch item b may see.
+    pub visible: &'a dyn Fn(usize, usize) -> Range<usize>,
+    pub add_mask: &'a AddMask<'a, W>,
+    /// A score of each head that takes its share of the softmax and has no value.
+    pub sink: Option<&'a dyn Fn(usize) -> W>,
+}
 
 pub(super) struct Attend {
     pub batch: usize,
@@ -112,87 +220,81 @@ pub(super) struct Attend {
     pub queries: usize,
     /// Keys and values, past ones included.
     pub total: usize,
+    /// Elements of a query and a key.
+    pub width: usize,
     pub scale: f64,
     /// 0 for none.
     pub softcap: f64,
-    /// Query i sees keys up to `past + i`; `None` if it sees all.
-    pub causal_past: Option<usize>,
     /// The softmax of f16, bf16 and f32 scores is computed in f64.
     pub double_softmax: bool,
 }
 
 impl Attend {
-    /// Keys that query `i` of batch item `b` may see at most: a prefix.
-    fn visible(&self, i: usize, valid: Option<usize>) -> usize {
-        let causal = self.causal_past.map_or(self.total, |past| past + i + 1);
-        self.total.min(causal).min(valid.unwrap_or(self.total))
-    }
-
     /// Elements of wide type that [`run`](Self::run) needs as working memory.
-    pub fn scratch_len(&self, width: usize, v_width: usize) -> Option<usize> {
-        width.checked_add(v_width)?.checked_add(self.total)
+    pub fn scratch_len(&self, v_width: usize) -> Option<usize> {
+        self.width.checked_add(v_width)?.checked_add(self.total)
     }
 
     /// Writes all of `y` (rows of `y_layout`) and of `shown`, whichever is wanted.
-    pub fn run<T: Float>(
+    pub fn run<T: Number<Wide: Real>>(
         &self,
-        inputs: &Inputs<'_, T>,
-        add_mask: &AddMask<'_, T::Wide>,
+        inputs: &Inputs<'_, T::Wide>,
         scratch: &mut [T::Wide],
         mut y: Option<&mut [T]>,
         y_layout: Layout,
         mut shown: Option<ScoreOutput<'_, T>>,
     ) {
-        let Inputs { q, k, v, valid } = inputs;
-        let (query, rest) = scratch.split_at_mut(q.layout.width);
+        let (query, rest) = scratch.split_at_mut(self.width);
         let (sums, scores) = rest.split_at_mut(y_layout.width);
-        let group = self.query_heads / self.kv_heads.max(1);
+        let group = (self.query_heads / self.kv_heads.max(1)).max(1);
         let stage = shown.as_ref().map(|output| output.stage);
+        // Scores that nobody sees are not computed, unless a caller asked to see them.
+        let all = matches!(stage, Some(ScoreStage::Product | ScoreStage::Capped));
         for b in 0..self.batch {
             for h in 0..self.query_heads {
-                let kv_head = h / group.max(1);
+                let kv_head = h / group;
                 for i in 0..self.queries {
                     let row = (b * self.query_heads + h) * self.queries + i;
-                    let mut show = |at: ScoreStage, scores: &[T::Wide]| {
-                        if let Some(output) = shown.as_mut().filter(|output| output.stage == at) {
-                            let row = &mut output.scores[row * self.total..][..self.total];
-                            for (to, &score) in row.iter_mut().zip(scores) {
-                                *to = T::narrow(score);
-                            }
+                    let mut show = |at: ScoreStage, keys: &Range<usize>, scores: &[T::Wide]| {
+                        let Some(output) = shown.as_mut().filter(|output| output.stage == at) else {
+                            return;
+                        };
+                        let row = &mut output.scores[row * self.total..][..self.total];
+                        row.fill(output.hidden);
+                        for (to, &score) in row[keys.clone()].iter_mut().zip(scores) {
+                            *to = T::narrow(score);
                         }
                     };
-                    let visible = self.visible(i, valid.map(|valid| valid[b] as usize));
-                    // Scores that nobody sees are not computed, unless a caller asked to see them.
-                    let computed = match stage {
-                        Some(ScoreStage::Product | ScoreStage::Capped) => self.total,
-                        _ => visible,
-                    };
-                    for (to, &x) in query.iter_mut().zip(q.row(b, h, i)) {
-                        *to = x.widen().mul(T::Wide::from_f64(self.scale));
+                    let visible = (inputs.visible)(b, i);
+                    let end = visible.end.min(self.total);
+                    let visible = visible.start.min(end)..end;
+                    let computed = if all { 0..self.total } else { visible.clone() };
+                    (inputs.q)(b, h, i, query);
+                    for x in query.iter_mut() {
+                        *x = x.mul(T::Wide::from_f64(self.scale));
                     }
-                    for (j, score) in scores.iter_mut().enumerate().take(computed) {
-                        *score = dot(query, k.row(b, kv_head, j));
-                    }
-                    show(ScoreStage::Product, scores);
+                    let scores = &mut scores[computed.clone()];
+                    inputs.k.products(b, kv_head, computed.start, query, scores);
+                    show(ScoreStage::Product, &computed, scores);
                     if self.softcap > 0.0 {
                         let cap = T::Wide::from_f64(self.softcap);
-                        for score in scores.iter_mut().take(computed) {
+                        for score in scores.iter_mut() {
                             *score = score.div(cap).tanh().mul(cap);
                         }
                     }
-                    show(ScoreStage::Capped, scores);
-                    add_mask(b, h, i, &mut scores[..visible]);
-                    scores[visible..].fill(T::Wide::LOWEST);
-                    show(ScoreStage::Masked, scores);
+                    show(ScoreStage::Capped, &computed, scores);
+                    let scores = &mut scores[visible.start - computed.start..][..visible.len()];
+                    (inputs.add_mask)(b, h, i, visible.start, scores);
+                    show(ScoreStage::Masked, &visible, scores);
+                    let sink = inputs.sink.map(|sink| sink(h));
                     if self.double_softmax {
-                        softmax::<T::Wide, f64>(&mut scores[..visible]);
+                        softmax::<T::Wide, f64>(scores, sink);
                     } else {
-                        softmax::<T::Wide, T::Wide>(&mut scores[..visible]);
+                        softmax::<T::Wide, T::Wide>(scores, sink);
                     }
-                    scores[visible..].fill(T::Wide::ZERO);
-                    show(ScoreStage::Probability, scores);
+                    show(ScoreStage::Probability, &visible, scores);
                     let Some(y) = &mut y else { continue };
-                    v.weighted_sum(b, kv_head, &scores[..visible], sums);
+                    inputs.v.weighted_sum(b, kv_head, visible.start, scores, sums);
                     let to = &mut y[y_layout.start(b, h, i)..][..y_layout.width];
                     for (to, &sum) in to.iter_mut().zip(sums.iter()) {
                         *to = T::narrow(sum);
@@ -204,7 +306,7 @@ impl Attend {
 }
 
 /// The sum of x[d] * k[d], in sixteen interleaved partial sums that are added in order.
-fn dot<T: Number>(x: &[T::Wide], k: &[T]) -> T::Wide {
+pub(super) fn dot<T: Number>(x: &[T::Wide], k: &[T]) -> T::Wide {
     const LANES: usize = 16;
     let mut lanes = [T::Wide::ZERO; LANES];
     let (x_chunks, k_chunks) = (x.chunks_exact(LANES), k.chunks_exact(LANES));
@@ -221,53 +323,24 @@ fn dot<T: Number>(x: &[T::Wide], k: &[T]) -> T::Wide {
         .fold(sum, |sum, (&x, &k)| Scalar::multiply_add(x, k.widen(), sum))
 }
 
-/// Softmax in place, in precision `P`. All zeros if no score is above -inf.
-fn softmax<W: Real, P: Real>(scores: &mut [W]) {
-    let max = scores.iter().fold(W::LOWEST, |max, &score| max.max(score));
+/// Softmax in place, in precision `P`, with the sink's share left out. All zeros if no score is
+/// above -inf.
+fn softmax<W: Real, P: Real>(scores: &mut [W], sink: Option<W>) {
+    let lowest = sink.unwrap_or(W::LOWEST);
+    let max = scores.iter().fold(lowest, |max, &score| max.max(score));
     if max == W::LOWEST {
         scores.fill(W::ZERO);
         return;
     }
     let max = P::from_f64(max.to_f64());
-    let mut sum = P::ZERO;
+    let exp_of = |score: W| P::from_f64(score.to_f64()).sub(max).exp();
+    let mut sum = sink.map_or(P::ZERO, exp_of);
     for score in scores.iter_mut() {
-        let exp = P::from_f64(score.to_f64()).sub(max).exp();
+        let exp = exp_of(*score);
         *score = W::from_f64(exp.to_f64());
         sum = sum.add(exp);
     }
     for score in scores {
         *score = W::from_f64(P::from_f64(score.to_f64()).div(sum).to_f64());
-    }
-}
-
-/// Values, whose type need not be that of the queries.
-pub(super) trait Values<W> {
-    /// sums[d] = sum over j of weights[j] * v[b, head, j, d].
-    fn weighted_sum(&self, b: usize, head: usize, weights: &[W], sums: &mut [W]);
-}
-
-impl<W: Scalar, V: Number> Values<W> for Cache<'_, V> {
-    fn weighted_sum(&self, b: usize, head: usize, weights: &[W], sums: &mut [W]) {
-        const ROWS: usize = 4;
-        sums.fill(W::ZERO);
-        let wide = |v: V| W::from_f64(v.widen().to_f64());
-        let whole = weights.len() - weights.len() % ROWS;
-        let width = sums.len();
-        for j in (0..whole).step_by(ROWS) {
-            let rows: [&[V]; ROWS] = std::array::from_fn(|r| &self.row(b, head, j + r)[..width]);
-            let weights = &weights[j..j + ROWS];
-            for d in 0..width {
-                let mut sum = sums[d];
-                for r in 0..ROWS {
-                    sum = Scalar::multiply_add(weights[r], wide(rows[r][d]), sum);
-                }
-                sums[d] = sum;
-            }
-        }
-        for (j, &weight) in weights.iter().enumerate().skip(whole) {
-            for (sum, &v) in sums.iter_mut().zip(self.row(b, head, j)) {
-                *sum = Scalar::multiply_add(weight, wide(v), *sum);
-            }
-        }
     }
 }

@@ -247,16 +247,14 @@ impl Attention {
     ) -> Result<(), OpError> {
         let (q, k) = (cx.required(Q)?, cx.required(K)?);
         let past_key = cx.input(PAST_KEY).map(|past| past.slice::<T>()).transpose()?;
-        let inputs = Inputs {
-            q: Heads {
-                data: q.slice::<T>()?,
-                layout: p.q.layout,
-            },
-            k: cache(k.slice::<T>()?, &p.k, past_key, p.past),
-            v,
-            valid: cx.input(NONPAD).map(|valid| valid.slice::<i64>()).transpose()?,
+        let queries = Heads {
+            data: q.slice::<T>()?,
+            layout: p.q.layout,
         };
-        present(cx, PRESENT_KEY, &inputs.k, &p.k, p.total)?;
+        let past_len = |_| p.past;
+        let keys = cache(k.slice::<T>()?, &p.k, past_key, &past_len, p.past);
+        present(cx, PRESENT_KEY, &keys, &p.k, p.total)?;
+        let valid = cx.input(NONPAD).map(|valid| valid.slice::<i64>()).transpose()?;
 
         let shown = match cx.output_used(SCORES) {
             true => {
@@ -278,24 +276,44 @@ impl Attention {
                 Some(scale) => scale.into(),
                 None => 1.0 / (p.q.width as f64).sqrt(),
             },
+            width: p.q.width,
             softcap: self.softcap.into(),
-            causal_past: self.causal.then_some(p.past),
             double_softmax: self.double_softmax,
         };
         let mask = match cx.input(MASK) {
             Some(mask) => Some(Mask::new(mask, p)?),
             None => None,
         };
-        let add_mask = |b: usize, h: usize, i: usize, scores: &mut [T::Wide]| {
+        let add_mask = |b: usize, h: usize, i: usize, _first: usize, scores: &mut [T::Wide]| {
             if let Some(mask) = &mask {
                 mask.add_to(b, h, i, scores);
             }
         };
-        let scratch_len = attend
-            .scratch_len(p.q.width, p.v.width)
-            .ok_or_else(|| OpError::TooLarge {
-                dims: q.dims().into(),
-            })?;
+        let load_query = |b: usize, h: usize, i: usize, row: &mut [T::Wide]| {
+            for (to, x) in row.iter_mut().zip(queries.row(b, h, i)) {
+                *to = x.widen();
+            }
+        };
+        // A prefix: up to the query itself, and up to the padding.
+        let visible = |b: usize, i: usize| {
+            let causal = if self.causal { p.past + i + 1 } else { p.total };
+            // `problem` has checked that no length is negative.
+            let valid = valid
+                .and_then(|valid| valid.get(b))
+                .map_or(p.total, |&len| len as usize);
+            0..causal.min(valid)
+        };
+        let inputs = Inputs {
+            q: &load_query,
+            k: &keys,
+            v,
+            visible: &visible,
+            add_mask: &add_mask,
+            sink: None,
+        };
+        let scratch_len = attend.scratch_len(p.v.width).ok_or_else(|| OpError::TooLarge {
+            dims: q.dims().into(),
+        })?;
         let scratch = cx.scratch::<T::Wide>(scratch_len)?;
         let (dims, layout): (Dims, Layout) = match q.rank() {
             4 => (
@@ -322,17 +340,27 @@ impl Attention {
         let shown = shown.map(|scores| ScoreOutput {
             stage: self.stage,
             scores,
+            hidden: T::narrow(match self.stage {
+                ScoreStage::Probability => T::Wide::ZERO,
+                _ => T::Wide::LOWEST,
+            }),
         });
-        attend.run(&inputs, &add_mask, scratch, y, layout, shown);
+        attend.run(&inputs, scratch, y, layout, shown);
         Ok(())
     }
 }
 
-fn cache<'a, T>(new: &'a [T], sizes: &Sizes, past: Option<&'a [T]>, past_len: usize) -> Cache<'a, T> {
+fn cache<'a, T>(
+    new: &'a [T],
+    sizes: &Sizes,
+    past: Option<&'a [T]>,
+    past_len: &'a dyn Fn(usize) -> usize,
+    past_rows: usize,
+) -> Cache<'a, T, T> {
     Cache {
         past: past.map(|data| Heads {
             data,
-            layout: Layout::heads_first(sizes.heads, past_len, sizes.width),
+            layout: Layout::heads_first(sizes.heads, past_rows, sizes.width),
         }),
         past_len,
         new: Heads {
@@ -342,11 +370,11 @@ fn cache<'a, T>(new: &'a [T], sizes: &Sizes, past: Option<&'a [T]>, past_len: us
     }
 }
 
-/// The cache of the next step: past rows, then new ones, for each batch item and head.
+/// The cache of the next step, if it is wanted.
 fn present<T: Float>(
     cx: &mut RunContext<'_>,
     index: usize,
-    cache: &Cache<'_, T>,
+    cache: &Cache<'_, T, T>,
     sizes: &Sizes,
     total: usize,
 ) -> Result<(), OpError> {
@@ -355,21 +383,7 @@ fn present<T: Float>(
     }
     let dims = [sizes.batch, sizes.heads, total, sizes.width];
     let mut output = cx.output::<T>(index, &dims)?;
-    if output.is_empty() {
-        return Ok(());
-    }
-    for b in 0..sizes.batch {
-        for h in 0..sizes.heads {
-            if let Some(past) = &cache.past {
-                let first = past.layout.start(b, h, 0);
-                output.extend_from_slice(&past.data[first..][..cache.past_len * sizes.width])?;
-            }
-            for i in 0..sizes.positions {
-                output.extend_from_slice(cache.new.row(b, h, i))?;
-            }
-        }
-    }
-    Ok(())
+    cache.write(&mut output, (sizes.batch, sizes.heads, total), sizes.positions)
 }
 
 /// attn_mask, addressed as [batch, q_heads, queries] rows of `width` elements.
@@ -521,7 +535,8 @@ impl Operator for Attention {
         let (q, v) = (cx.required(Q)?, cx.required(VALUE)?);
         with_float!(v.element_type(), V => {
             let past = cx.input(PAST_VALUE).map(|past| past.slice::<V>()).transpose()?;
-            let values = cache(v.slice::<V>()?, &problem.v, past, problem.past);
+            let past_len = |_| problem.past;
+            let values = cache(v.slice::<V>()?, &problem.v, past, &past_len, problem.past);
             present(cx, PRESENT_VALUE, &values, &problem.v, problem.total)?;
             match q.element_type() {
                 ElementType::Float64 => self.run_as::<f64>(cx, &problem, &values),

@@ -11,6 +11,10 @@
 //!                         else [batch, positions, half]
 //!
 //! ai.onnx 23: float, float16, bfloat16 (double is taken too), computed in f32 and rounded once.
+//!
+//! com.microsoft 1 has position_ids as its second input, always, which may be [1]: the position
+//! of the first token of every batch item. Without `num_heads` the caches say how large a head is.
+//! `scale` and `is_packed_batching` do not change the result.
 
 use super::Built;
 use super::attend::Layout;
@@ -23,15 +27,82 @@ use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::TensorRef;
 
+/// The angles of every position.
+#[derive(Clone, Copy)]
+pub(super) struct Rotation<'a, T> {
+    /// [rows, half]
+    cos: &'a [T],
+    sin: &'a [T],
+    pub rows: usize,
+    pub half: usize,
+    interleaved: bool,
+}
+
+impl<'a, T: Float> Rotation<'a, T> {
+    /// Of caches of the same dims, whose last is half of what is rotated.
+    pub fn new(cos: TensorRef<'a>, sin: TensorRef<'a>, interleaved: bool) -> Result<Self, OpError> {
+        let (Some(&half), true) = (cos.dims().last(), sin.dims() == cos.dims()) else {
+            return Err(OpError::Message(format!(
+                "cos_cache has dims {:?} and sin_cache {:?}: expected the same",
+                cos.dims(),
+                sin.dims()
+            )));
+        };
+        Ok(Rotation {
+            rows: cos.len().checked_div(half).unwrap_or(0),
+            cos: cos.slice()?,
+            sin: sin.slice()?,
+            half,
+            interleaved,
+        })
+    }
+
+    /// The row of a position that a caller gave.
+    pub fn row(&self, position: i64) -> Result<usize, OpError> {
+        let row = usize::try_from(position).ok();
+        row.filter(|&row| row < self.rows).ok_or_else(|| {
+            OpError::Message(format!(
+                "position {position} is outside the {} rows of the caches",
+                self.rows
+            ))
+        })
+    }
+
+    /// Rotates the first 2 * half elements of a head by the angles of a row.
+    pub fn turn(&self, row: usize, x: &mut [T::Wide]) {
+        let at = row * self.half;
+        let angles = self.cos[at..][..self.half]
+            .iter()
+            .zip(&self.sin[at..][..self.half]);
+        let turn = |a: &mut T::Wide, b: &mut T::Wide, (cos, sin): (&T, &T)| {
+            let (cos, sin) = (cos.widen(), sin.widen());
+            (*a, *b) = (cos.mul(*a).sub(sin.mul(*b)), sin.mul(*a).add(cos.mul(*b)));
+        };
+        if self.interleaved {
+            for (pair, angle) in x.chunks_exact_mut(2).zip(angles) {
+                if let [a, b] = pair {
+                    turn(a, b, angle);
+                }
+            }
+            return;
+        }
+        let (low, high) = x.split_at_mut(self.half);
+        for ((a, b), angle) in low.iter_mut().zip(high).zip(angles) {
+            turn(a, b, angle);
+        }
+    }
+}
+
 #[derive(Debug)]
 struct RotaryEmbedding {
     interleaved: bool,
     /// 0 rotates whole heads.
     rotated: usize,
     heads: Option<usize>,
+    contrib: bool,
 }
 
-pub(in crate::native) fn rotary_embedding(node: &NodeInfo<'_>) -> Built {
+fn build(node: &NodeInfo<'_>, contrib: bool) -> Built {
     let size = |name: &str| match node.int(name)? {
         None => Ok(None),
         Some(value) => usize::try_from(value).map(Some).map_err(|_| OpError::Attribute {
@@ -39,11 +110,24 @@ pub(in crate::native) fn rotary_embedding(node: &NodeInfo<'_>) -> Built {
             message: format!("is {value}, expected 0 or more"),
         }),
     };
+    if contrib {
+        node.flag_or("is_packed_batching", false)?;
+        node.float("scale")?;
+    }
     Ok(Box::new(RotaryEmbedding {
         interleaved: node.flag_or("interleaved", false)?,
         rotated: size("rotary_embedding_dim")?.unwrap_or(0),
         heads: size("num_heads")?.filter(|&heads| heads > 0),
+        contrib,
     }))
+}
+
+pub(in crate::native) fn rotary_embedding(node: &NodeInfo<'_>) -> Built {
+    build(node, false)
+}
+
+pub(in crate::native) fn contrib_rotary_embedding(node: &NodeInfo<'_>) -> Built {
+    build(node, true)
 }
 
 impl Operator for RotaryEmbedding {
@@ -64,27 +148,34 @@ impl RotaryEmbedding {
             found: found.into(),
             expected,
         };
-        let (batch, heads, positions, layout) = match (x.dims(), self.heads) {
-            (&[batch, heads, positions, size], _) => (
+        let (cos, sin, ids) = match self.contrib {
+            false => (cx.required(1)?, cx.required(2)?, cx.input(3)),
+            true => (cx.required(2)?, cx.required(3)?, Some(cx.required(1)?)),
+        };
+        let rotation = Rotation::<T>::new(cos, sin, self.interleaved)?;
+        let (batch, heads, positions, layout) = match *x.dims() {
+            [batch, heads, positions, size] => (
                 batch,
                 heads,
                 positions,
                 Layout::heads_first(heads, positions, size),
             ),
-            (&[batch, positions, hidden], Some(heads)) if hidden.is_multiple_of(heads) => {
+            [batch, positions, hidden] => {
+                let heads = match self.heads {
+                    None if self.contrib && self.rotated == 0 => hidden / (2 * rotation.half).max(1),
+                    heads => heads.unwrap_or(0),
+                };
+                if heads == 0 || !hidden.is_multiple_of(heads) {
+                    return Err(wrong(
+                        "input 0",
+                        x.dims(),
+                        format!("a last dim that num_heads ({:?}) divides", self.heads),
+                    ));
+                }
                 let layout = Layout::positions_first(heads, positions, hidden / heads);
                 (batch, heads, positions, layout)
             }
-            _ => {
-                return Err(wrong(
-                    "input 0",
-                    x.dims(),
-                    format!(
-                        "rank 4, or rank 3 with a last dim that num_heads ({:?}) divides",
-                        self.heads
-                    ),
-                ));
-            }
+            _ => return Err(wrong("input 0", x.dims(), "rank 3 or 4".into())),
         };
         let rotated = if self.rotated == 0 {
             layout.width
@@ -98,37 +189,32 @@ impl RotaryEmbedding {
             )));
         }
         let half = rotated / 2;
-        let (cos, sin) = (cx.required(1)?, cx.required(2)?);
-        let ids = match cx.input(3) {
-            Some(ids) => {
-                if ids.dims() != [batch, positions] {
-                    return Err(wrong("input 3", ids.dims(), format!("[{batch}, {positions}]")));
-                }
-                Some(ids.slice::<i64>()?)
-            }
-            None => None,
-        };
-        let rows = match (ids, cos.dims()) {
-            (Some(_), &[rows, width]) if width == half => rows,
-            (None, &[b, p, width]) if (b, p, width) == (batch, positions, half) => batch * positions,
-            (Some(_), _) => return Err(wrong("input 1", cos.dims(), format!("[max position, {half}]"))),
-            (None, _) => {
+        let first_only = self.contrib && ids.is_some_and(|ids| ids.dims() == [1]);
+        let ids = match ids {
+            Some(ids) if !first_only && ids.dims() != [batch, positions] => {
                 return Err(wrong(
-                    "input 1",
-                    cos.dims(),
-                    format!("[{batch}, {positions}, {half}]"),
+                    "position_ids",
+                    ids.dims(),
+                    format!("[{batch}, {positions}]"),
                 ));
             }
+            Some(ids) => Some(ids.slice::<i64>()?),
+            None => None,
         };
-        if sin.dims() != cos.dims() {
-            return Err(wrong(
-                "input 2",
-                sin.dims(),
-                format!("{:?}, like input 1", cos.dims()),
-            ));
+        let fits = match (ids, cos.dims()) {
+            (Some(_), &[_, width]) => width == half,
+            (None, &[b, p, width]) => (b, p, width) == (batch, positions, half),
+            _ => false,
+        };
+        if !fits {
+            let expected = match ids {
+                Some(_) => format!("[max position, {half}]"),
+                None => format!("[{batch}, {positions}, {half}]"),
+            };
+            return Err(wrong("cos_cache", cos.dims(), expected));
         }
-        let (cos, sin) = (cos.slice::<T>()?, sin.slice::<T>()?);
         let y = cx.output::<T>(0, x.dims())?.into_mut();
+        let head = cx.scratch::<T::Wide>(layout.width)?;
         let x = x.slice::<T>()?;
         if x.is_empty() {
             return Ok(());
@@ -138,45 +224,21 @@ impl RotaryEmbedding {
                 let token = b * positions + p;
                 let row = match ids {
                     None => token,
-                    Some(ids) => usize::try_from(ids[token]).ok().filter(|&row| row < rows).ok_or_else(|| {
-                        OpError::Message(format!(
-                            "position {} (batch item {b}, token {p}) is outside the {rows} rows of the caches",
-                            ids[token]
-                        ))
-                    })?,
+                    Some(ids) if first_only => rotation.row(ids[0].saturating_add(p as i64))?,
+                    Some(ids) => rotation.row(ids[token])?,
                 };
-                let (cos, sin) = (&cos[row * half..][..half], &sin[row * half..][..half]);
                 for h in 0..heads {
                     let at = layout.start(b, h, p);
-                    let (x, y) = (&x[at..][..layout.width], &mut y[at..][..layout.width]);
-                    y[rotated..].copy_from_slice(&x[rotated..]);
-                    self.rotate(&x[..rotated], cos, sin, &mut y[..rotated]);
+                    for (to, x) in head.iter_mut().zip(&x[at..]) {
+                        *to = x.widen();
+                    }
+                    rotation.turn(row, head);
+                    for (to, &x) in y[at..].iter_mut().zip(head.iter()) {
+                        *to = T::narrow(x);
+                    }
                 }
             }
         }
         Ok(())
-    }
-
-    fn rotate<T: Float>(&self, x: &[T], cos: &[T], sin: &[T], y: &mut [T]) {
-        let turn = |a: T, b: T, cos: T, sin: T| {
-            let (a, b, cos, sin) = (a.widen(), b.widen(), cos.widen(), sin.widen());
-            (
-                T::narrow(cos.mul(a).sub(sin.mul(b))),
-                T::narrow(sin.mul(a).add(cos.mul(b))),
-            )
-        };
-        if self.interleaved {
-            let pairs = x.chunks_exact(2).zip(y.chunks_exact_mut(2));
-            for ((x, y), (&cos, &sin)) in pairs.zip(cos.iter().zip(sin)) {
-                (y[0], y[1]) = turn(x[0], x[1], cos, sin);
-            }
-            return;
-        }
-        let half = x.len() / 2;
-        let (x_low, x_high) = x.split_at(half);
-        let (y_low, y_high) = y.split_at_mut(half);
-        for i in 0..half {
-            (y_low[i], y_high[i]) = turn(x_low[i], x_high[i], cos[i], sin[i]);
-        }
     }
 }

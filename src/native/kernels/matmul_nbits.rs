@@ -1,0 +1,200 @@
+//! MatMulNBits: Y = A W^T + bias for weights of few bits, dequantised row by row as they are used.
+//!
+//!   A            [..., K]                                   Y [..., N]
+//!   B            [N, blocks, block_size * bits / 8] of uint8, blocks = ceil(K / block_size)
+//!   scales       [N, blocks]
+//!   zero_points  [N, ceil(blocks * bits / 8)] of uint8, packed like B, or [N, blocks] of the
+//!                type of A; 2^(bits - 1) when left out
+//!   g_idx        [K]: the block of each element of a row; in ascending order when left out
+//!   bias         [N]
+//!
+//! com.microsoft 1: float, float16, bfloat16 (and double), 2 to 8 bits. Sums are in the wide type
+//! whatever `accuracy_level` allows: it is the least accuracy that the model asks for, and
+//! quantising A would only lower it. How weights are stored is in `block_quantized`.
+
+use super::Built;
+use super::attend::dot;
+use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len};
+use super::dispatch::with_float;
+use super::number::{Float, Scalar};
+use crate::native::element::ElementType;
+use crate::native::infer::{InferContext, SymDim};
+use crate::native::node::NodeInfo;
+use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::tensor::{Dims, TensorRef};
+
+const A: usize = 0;
+const B: usize = 1;
+const SCALES: usize = 2;
+const ZERO_POINTS: usize = 3;
+const GROUPS: usize = 4;
+const BIAS: usize = 5;
+
+#[derive(Debug)]
+struct MatMulNBits {
+    k: usize,
+    n: usize,
+    bits: usize,
+    block_size: usize,
+}
+
+pub(in crate::native) fn matmul_nbits(node: &NodeInfo<'_>) -> Built {
+    let wrong = |name: &str, found: Option<i64>, expected: &str| OpError::Attribute {
+        name: name.into(),
+        message: match found {
+            Some(found) => format!("is {found}, expected {expected}"),
+            None => format!("is missing, expected {expected}"),
+        },
+    };
+    let size = |name: &str| {
+        let value = node.int(name)?;
+        value
+            .and_then(|value| usize::try_from(value).ok())
+            .ok_or_else(|| wrong(name, value, "0 or more"))
+    };
+    let (k, n) = (size("K")?, size("N")?);
+    let block_size = size("block_size")?;
+    if block_size < 16 || !block_size.is_power_of_two() {
+        let found = node.int("block_size")?;
+        return Err(wrong("block_size", found, "a power of two, 16 or more"));
+    }
+    let bits = node.int_or("bits", 4)?;
+    if !(2..=8).contains(&bits) {
+        return Err(wrong("bits", Some(bits), "2 to 8"));
+    }
+    let level = node.int_or("accuracy_level", 0)?;
+    if !(0..=4).contains(&level) {
+        return Err(wrong("accuracy_level", Some(level), "0 to 4"));
+    }
+    match node.int_or("weight_prepacked", 0)? {
+        0 => {}
+        other => {
+            return Err(OpError::Unsupported(format!(
+                "weights packed for a GPU (weight_prepacked {other})"
+            )));
+        }
+    }
+    Ok(Box::new(MatMulNBits {
+        k,
+        n,
+        bits: bits as usize,
+        block_size,
+    }))
+}
+
+impl Operator for MatMulNBits {
+    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
+        let a = cx.required(A)?;
+        let mut dims = a.dims.clone();
+        if let Some(last) = dims.as_mut().and_then(|dims| dims.last_mut()) {
+            *last = SymDim::Fixed(self.n);
+        }
+        cx.set_output(0, a.ty, dims);
+        Ok(())
+    }
+
+    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
+        let a = cx.required(A)?;
+        with_float!(a.element_type(), T => self.run_as::<T>(cx, &a))
+    }
+}
+
+/// The elements of an input, whose number is known and whose rank is not: exporters differ.
+fn flat<'a>(tensor: TensorRef<'a>, index: usize, expected: Option<usize>) -> Result<TensorRef<'a>, OpError> {
+    if expected == Some(tensor.len()) {
+        return Ok(tensor);
+    }
+    Err(OpError::WrongDims {
+        what: format!("input {index}"),
+        found: tensor.dims().into(),
+        expected: match expected {
+            Some(len) => format!("{len} elements in all"),
+            None => "fewer elements".into(),
+        },
+    })
+}
+
+impl MatMulNBits {
+    fn weights<'a, T: Float>(&self, cx: &RunContext<'a>) -> Result<BlockQuantized<'a, T>, OpError> {
+        let blocks = self.k.div_ceil(self.block_size);
+        // A block is a whole number of bytes: its size is a multiple of 16.
+        let row_bytes = blocks.checked_mul(self.block_size / 8 * self.bits);
+        let rows = |row: Option<usize>| row.and_then(|row| row.checked_mul(self.n));
+        let data = flat(cx.required(B)?, B, rows(row_bytes))?;
+        let scales = flat(cx.required(SCALES)?, SCALES, rows(Some(blocks)))?;
+        let zero_points = match cx.input(ZERO_POINTS) {
+            None => ZeroPoints::Middle,
+            Some(points) if points.element_type() == ElementType::Uint8 => {
+                let points = flat(points, ZERO_POINTS, rows(packed_len(blocks, self.bits)))?;
+                ZeroPoints::Packed(points.slice()?)
+            }
+            Some(points) => {
+                let points = flat(points, ZERO_POINTS, rows(Some(blocks)))?;
+                ZeroPoints::Float(points.slice()?)
+            }
+        };
+        let groups = match cx.input(GROUPS) {
+            None => None,
+            Some(groups) => {
+                // Some exporters fill g_idx up to a whole block.
+                let given = groups.slice::<i32>()?;
+                let in_range = |&group: &i32| usize::try_from(group).is_ok_and(|group| group < blocks);
+                match given.get(..self.k) {
+                    Some(used) if used.iter().all(in_range) => Some(used),
+                    _ => {
+                        return Err(OpError::Message(format!(
+                            "g_idx {:?}: expected {} blocks from 0 to {}",
+                            groups.dims(),
+                            self.k,
+                            blocks.saturating_sub(1)
+                        )));
+                    }
+                }
+            }
+        };
+        Ok(BlockQuantized {
+            bits: self.bits,
+            block_size: self.block_size,
+            blocks,
+            row_bytes: row_bytes.unwrap_or(0),
+            data: data.slice()?,
+            scales: scales.slice()?,
+            zero_points,
+            groups,
+        })
+    }
+
+    fn run_as<T: Float>(&self, cx: &mut RunContext<'_>, a: &TensorRef<'_>) -> Result<(), OpError> {
+        let (k, n) = (self.k, self.n);
+        if a.dims().last() != Some(&k) {
+            return Err(OpError::WrongDims {
+                what: "input 0".into(),
+                found: a.dims().into(),
+                expected: format!("a last dim of K = {k}"),
+            });
+        }
+        let weights = self.weights::<T>(cx)?;
+        let bias = match cx.input(BIAS) {
+            Some(bias) => Some(flat(bias, BIAS, Some(n))?.slice::<T>()?),
+            None => None,
+        };
+        let mut dims: Dims = a.dims().into();
+        if let Some(last) = dims.last_mut() {
+            *last = n;
+        }
+        let row = cx.scratch::<T::Wide>(k)?;
+        let y = cx.output::<T>(0, &dims)?.into_mut();
+        let a = a.slice::<T>()?;
+        if y.is_empty() {
+            return Ok(());
+        }
+        for column in 0..n {
+            weights.dequantize_row(column, row);
+            let bias = bias.map_or(T::Wide::ZERO, |bias| bias[column].widen());
+            for (m, y) in y[column..].iter_mut().step_by(n).enumerate() {
+                *y = T::narrow(dot(row, &a[m * k..][..k]).add(bias));
+            }
+        }
+        Ok(())
+    }
+}

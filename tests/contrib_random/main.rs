@@ -1,0 +1,11 @@
+//! The operators of com.microsoft against ONNX Runtime, on random inputs over their attributes.
+//!
+//! Every case is a model of one node that both backends run in this process. Seeds are fixed, so
+//! a run is the same everywhere; a failing case is shrunk by proptest and printed.
+//!
+//! Needs the library: `ORT_DYLIB_PATH`, or what scripts/fetch-onnxruntime.sh fetched.
+
+mod group_query_attention;
+mod harness;
+mod quantized_weights;
+mod rotary;
