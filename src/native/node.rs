@@ -1,5 +1,6 @@
 use std::cell::Cell;
 
+use super::element::ElementType;
 use super::operator::OpError;
 use super::tensor::Tensor;
 
@@ -165,6 +166,21 @@ impl NodeInfo<'_> {
                 .collect(),
             _ => None,
         })
+    }
+
+    /// An int that is the code of an element type; 0, which is undefined, is as good as none.
+    pub fn element_type(&self, name: &str) -> Result<Option<ElementType>, OpError> {
+        match self.int_or(name, 0)? {
+            0 => Ok(None),
+            code => i32::try_from(code)
+                .ok()
+                .and_then(ElementType::from_code)
+                .map(Some)
+                .ok_or_else(|| OpError::Attribute {
+                    name: name.to_owned(),
+                    message: format!("is {code}, which is no element type"),
+                }),
+        }
     }
 
     pub fn tensor(&self, name: &str) -> Result<Option<&Tensor>, OpError> {

@@ -54,13 +54,10 @@ fn rules(node: &NodeInfo<'_>) -> Result<Rules, OpError> {
 }
 
 pub(in crate::native) fn cast(node: &NodeInfo<'_>) -> Built {
-    let attribute = |message: String| OpError::Attribute {
+    let to = node.element_type("to")?.ok_or_else(|| OpError::Attribute {
         name: "to".into(),
-        message,
-    };
-    let code = node.int("to")?.ok_or_else(|| attribute("is missing".into()))?;
-    let to = i32::try_from(code).ok().and_then(ElementType::from_code);
-    let to = to.ok_or_else(|| attribute(format!("is {code}, which is no element type")))?;
+        message: "is missing".into(),
+    })?;
     Ok(Box::new(Cast {
         to: Some(to),
         rules: rules(node)?,

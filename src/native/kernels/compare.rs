@@ -12,6 +12,7 @@
 use super::dispatch::{with_integer, with_number};
 use super::elementwise::{Operand, operand, zip};
 use super::infer::{broadcast_inputs, input_type};
+use super::moves::string_room;
 use super::strided::{Strided, at, broadcast_strides};
 use super::{Built, broadcast, pair};
 use crate::native::element::{Bool, ElementType};
@@ -163,7 +164,7 @@ impl Operator for Where {
         let [c_stride, x_stride, y_stride] = walk.run_strides;
         if x.element_type() == ElementType::String {
             let (x, y) = (x.strings()?, y.strings()?);
-            let mut chosen = Vec::new();
+            let mut chosen = string_room(&dims)?;
             walk.for_each_run(&mut |[c_start, x_start, y_start]| {
                 chosen.extend(
                     (0..walk.run).map(|i| match condition[at(c_start, c_stride, i)].get() {

@@ -14,12 +14,13 @@ use super::Built;
 use super::dims::dims_from;
 use super::dispatch::with_float;
 use super::infer::input_type;
+use super::moves::string_room;
 use super::number::{Number, Scalar};
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::{Tensor, TensorRef};
+use crate::native::tensor::{Tensor, TensorRef, element_count};
 
 #[derive(Debug)]
 struct Constant {
@@ -112,9 +113,10 @@ impl Operator for ConstantOfShape {
         let dims = dims_from(&cx.required(0)?.to_ints()?)?;
         let value = self.value.view();
         if let ElementType::String = value.element_type() {
-            let count = crate::native::tensor::element_count(&dims)?;
+            let mut strings = string_room(&dims)?;
             let text = value.strings()?.first().cloned().unwrap_or_default();
-            return cx.output_strings(0, &dims, vec![text; count]);
+            strings.resize(element_count(&dims)?, text);
+            return cx.output_strings(0, &dims, strings);
         }
         let element = value.bytes()?;
         let output = cx.output_bytes(0, value.element_type(), &dims)?;

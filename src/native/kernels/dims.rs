@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::native::operator::OpError;
-use crate::native::tensor::Dims;
+use crate::native::tensor::{Dims, TensorRef};
 
 /// A list of axes, sizes or positions.
 pub(super) type Integers = SmallVec<[i64; 6]>;
@@ -44,4 +44,64 @@ pub(super) fn dims_from(values: &[i64]) -> Result<Dims, OpError> {
             usize::try_from(dim).map_err(|_| OpError::Message(format!("shape {values:?} has a negative dim")))
         })
         .collect()
+}
+
+/// Where an index into a dim of this size points; negative ones count from the end.
+pub(super) fn position(index: i64, size: usize) -> Option<usize> {
+    let from_start = if index < 0 {
+        index.checked_add(i64::try_from(size).ok()?)?
+    } else {
+        index
+    };
+    usize::try_from(from_start).ok().filter(|&at| at < size)
+}
+
+/// The value of an `int64` or `int32` input of one element.
+pub(super) fn one_int(tensor: &TensorRef<'_>, input: usize) -> Result<i64, OpError> {
+    match tensor.to_ints()?.as_slice() {
+        &[value] => Ok(value),
+        _ => Err(not_one_element(tensor, input)),
+    }
+}
+
+pub(super) fn not_one_element(tensor: &TensorRef<'_>, input: usize) -> OpError {
+    OpError::WrongDims {
+        what: format!("input {input}"),
+        found: tensor.dims().into(),
+        expected: "one element".into(),
+    }
+}
+
+/// A tensor as `outer` blocks of `len` rows of `inner` elements, where `len` is the dim of one
+/// axis. A lane is what lies along that axis: `len` elements, `inner` apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lanes {
+    pub outer: usize,
+    pub len: usize,
+    pub inner: usize,
+}
+
+impl Lanes {
+    /// The lanes along `axis`, which is less than the rank. A tensor without elements has no
+    /// blocks, however large its other dims are.
+    pub fn along(dims: &[usize], axis: usize) -> Self {
+        let product = |dims: &[usize]| dims.iter().product::<usize>();
+        let len = dims.get(axis).copied().unwrap_or(1);
+        let inner = dims.get(axis + 1..).map_or(1, product);
+        Lanes {
+            outer: if dims.contains(&0) {
+                0
+            } else {
+                dims.get(..axis).map_or(1, product)
+            },
+            len,
+            inner,
+        }
+    }
+
+    /// The position of the first element of each lane, in row-major order of the other dims.
+    pub fn starts(self) -> impl Iterator<Item = usize> {
+        let Lanes { outer, len, inner } = self;
+        (0..outer).flat_map(move |block| (0..inner).map(move |i| block * len * inner + i))
+    }
 }

@@ -6,8 +6,9 @@
 //! ai.onnx 1, 11, 13.
 
 use super::Built;
-use super::dims::{Integers, axis};
+use super::dims::{Integers, axis, position};
 use super::infer::input_type;
+use super::moves::gather_starts;
 use crate::native::infer::{InferContext, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -57,13 +58,8 @@ impl Operator for Gather {
         let given = indices.to_ints()?;
         let mut positions = Integers::with_capacity(given.len());
         for (i, &index) in given.iter().enumerate() {
-            let from_start = if index < 0 {
-                index.checked_add(size as i64)
-            } else {
-                Some(index)
-            };
-            match from_start.filter(|&at| at >= 0 && (at as u64) < size as u64) {
-                Some(at) => positions.push(at),
+            match position(index, size) {
+                Some(at) => positions.push(at as i64),
                 None => {
                     return Err(OpError::Message(format!(
                         "index {index} (element {i} of input 1) is out of range for axis {axis} of shape {:?}",
@@ -81,20 +77,6 @@ impl Operator for Gather {
         let inner: usize = after.iter().product();
         let starts =
             (0..outer).flat_map(|o| positions.iter().map(move |&at| (o * size + at as usize) * inner));
-        match x.element_type().size() {
-            None => {
-                let strings = x.strings()?;
-                let gathered = starts.flat_map(|start| strings[start..][..inner].iter().cloned());
-                cx.output_strings(0, &dims, gathered.collect())
-            }
-            Some(width) => {
-                let bytes = x.bytes()?;
-                let mut output = cx.output_bytes(0, x.element_type(), &dims)?;
-                for start in starts {
-                    output.extend_from_slice(&bytes[start * width..][..inner * width])?;
-                }
-                Ok(())
-            }
-        }
+        gather_starts(cx, 0, &x, &dims, inner, starts)
     }
 }

@@ -3,7 +3,46 @@
 
 use super::strided::{Strided, at};
 use crate::native::operator::{OpError, RunContext};
-use crate::native::tensor::TensorRef;
+use crate::native::tensor::{TensorRef, element_count};
+
+/// Room for as many strings as `dims` say. An allocation that is refused is an error here;
+/// a vector that grows would end the process.
+pub(super) fn string_room(dims: &[usize]) -> Result<Vec<String>, OpError> {
+    let count = element_count(dims)?;
+    let mut room = Vec::new();
+    match room.try_reserve_exact(count) {
+        Ok(()) => Ok(room),
+        Err(_) => Err(OpError::OutOfMemory {
+            bytes: count.saturating_mul(size_of::<String>()),
+        }),
+    }
+}
+
+/// An output takes runs of `run` elements of `x`, one after the other, which begin where
+/// `starts` says: as many as fill `dims`.
+pub(super) fn gather_starts(
+    cx: &mut RunContext<'_>,
+    output: usize,
+    x: &TensorRef<'_>,
+    dims: &[usize],
+    run: usize,
+    starts: impl Iterator<Item = usize>,
+) -> Result<(), OpError> {
+    let Some(size) = x.element_type().size() else {
+        let x = x.strings()?;
+        let mut moved = string_room(dims)?;
+        for start in starts {
+            moved.extend_from_slice(&x[start..][..run]);
+        }
+        return cx.output_strings(output, dims, moved);
+    };
+    let bytes = x.bytes()?;
+    let mut room = cx.output_bytes(output, x.element_type(), dims)?;
+    for start in starts {
+        room.extend_from_slice(&bytes[start * size..][..run * size])?;
+    }
+    Ok(())
+}
 
 /// Output 0 takes the elements of `x` that `walk` visits, in that order.
 pub(super) fn gather_runs(
@@ -14,7 +53,7 @@ pub(super) fn gather_runs(
 ) -> Result<(), OpError> {
     let Some(size) = x.element_type().size() else {
         let x = x.strings()?;
-        let mut moved = Vec::new();
+        let mut moved = string_room(dims)?;
         walk.for_each_run(&mut |[start]| {
             moved.extend((0..walk.run).map(|i| x[at(start, walk.run_strides[0], i)].clone()));
         });

@@ -116,6 +116,17 @@ pub(super) trait Real: Scalar {
     fn round_ties_even(self) -> Self;
     fn sin(self) -> Self;
     fn cos(self) -> Self;
+    fn tan(self) -> Self;
+    fn asin(self) -> Self;
+    fn acos(self) -> Self;
+    fn atan(self) -> Self;
+    fn sinh(self) -> Self;
+    fn cosh(self) -> Self;
+    fn asinh(self) -> Self;
+    fn acosh(self) -> Self;
+    fn atanh(self) -> Self;
+    /// e^x - 1, exact also for small x.
+    fn exp_m1(self) -> Self;
 }
 
 /// A floating-point element type.
@@ -125,6 +136,16 @@ impl Float for f32 {}
 impl Float for f64 {}
 impl Float for f16 {}
 impl Float for bf16 {}
+
+/// Functions that the type has under the same name.
+macro_rules! inherent {
+    ($t:ident: $($name:ident)+) => { $(
+        #[inline(always)]
+        fn $name(self) -> Self {
+            $t::$name(self)
+        }
+    )+ };
+}
 
 macro_rules! real {
     ($t:ident, $erf:path) => {
@@ -207,50 +228,8 @@ macro_rules! real {
         }
 
         impl Real for $t {
-            #[inline(always)]
-            fn exp(self) -> Self {
-                $t::exp(self)
-            }
-
-            #[inline(always)]
-            fn ln(self) -> Self {
-                $t::ln(self)
-            }
-
-            #[inline(always)]
-            fn sqrt(self) -> Self {
-                $t::sqrt(self)
-            }
-
-            #[inline(always)]
-            fn tanh(self) -> Self {
-                $t::tanh(self)
-            }
-
-            #[inline(always)]
-            fn floor(self) -> Self {
-                $t::floor(self)
-            }
-
-            #[inline(always)]
-            fn ceil(self) -> Self {
-                $t::ceil(self)
-            }
-
-            #[inline(always)]
-            fn round_ties_even(self) -> Self {
-                $t::round_ties_even(self)
-            }
-
-            #[inline(always)]
-            fn sin(self) -> Self {
-                $t::sin(self)
-            }
-
-            #[inline(always)]
-            fn cos(self) -> Self {
-                $t::cos(self)
-            }
+            inherent! { $t: exp ln sqrt tanh floor ceil round_ties_even sin cos tan }
+            inherent! { $t: asin acos atan sinh cosh asinh acosh atanh exp_m1 }
         }
     };
 }

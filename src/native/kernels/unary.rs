@@ -3,7 +3,8 @@
 //!   Neg, Abs                    any number; integers wrap (-MIN is MIN)   ai.onnx 6, 13
 //!   Sign                        any number                                ai.onnx 9, 13
 //!   Reciprocal, Sqrt, Exp, Log, Tanh, Floor, Ceil                         ai.onnx 6, 13
-//!   Sin, Cos                                                              ai.onnx 7, 22
+//!   Sin, Cos, Tan, Asin, Acos, Atan                                       ai.onnx 7, 22
+//!   Sinh, Cosh, Asinh, Acosh, Atanh                                       ai.onnx 9, 22
 //!   Erf                         any number                                ai.onnx 9, 13
 //!   Relu                        max(x, 0), any number                     ai.onnx 6, 13, 14
 //!   Sigmoid                     1 / (1 + e^-x)                            ai.onnx 6, 13
@@ -43,6 +44,15 @@ enum FloatFunction {
     Round,
     Sin,
     Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Asinh,
+    Acosh,
+    Atanh,
     Sigmoid,
     Softplus,
     Gelu,
@@ -85,6 +95,15 @@ builders! { OfFloat:
     round = FloatFunction::Round;
     sin = FloatFunction::Sin;
     cos = FloatFunction::Cos;
+    tan = FloatFunction::Tan;
+    asin = FloatFunction::Asin;
+    acos = FloatFunction::Acos;
+    atan = FloatFunction::Atan;
+    sinh = FloatFunction::Sinh;
+    cosh = FloatFunction::Cosh;
+    asinh = FloatFunction::Asinh;
+    acosh = FloatFunction::Acosh;
+    atanh = FloatFunction::Atanh;
     sigmoid = FloatFunction::Sigmoid;
     softplus = FloatFunction::Softplus;
     contrib_gelu = FloatFunction::Gelu;
@@ -127,12 +146,12 @@ fn gelu_tanh_of<W: Real>(x: W) -> W {
     W::from_f64(0.5).mul(x).mul(W::ONE.add(root.mul(inner).tanh()))
 }
 
-fn sigmoid_of<W: Real>(x: W) -> W {
+pub(super) fn sigmoid_of<W: Real>(x: W) -> W {
     W::ONE.div(W::ONE.add(x.neg().exp()))
 }
 
 /// ln(1 + e^x), written so that e^x cannot overflow.
-fn softplus_of<W: Real>(x: W) -> W {
+pub(super) fn softplus_of<W: Real>(x: W) -> W {
     x.max(W::ZERO).add(W::ONE.add(x.abs().neg().exp()).ln())
 }
 
@@ -163,6 +182,15 @@ impl OfFloat {
             F::Round => map(x, y, |x| T::narrow(x.widen().round_ties_even())),
             F::Sin => map(x, y, |x| T::narrow(x.widen().sin())),
             F::Cos => map(x, y, |x| T::narrow(x.widen().cos())),
+            F::Tan => map(x, y, |x| T::narrow(x.widen().tan())),
+            F::Asin => map(x, y, |x| T::narrow(x.widen().asin())),
+            F::Acos => map(x, y, |x| T::narrow(x.widen().acos())),
+            F::Atan => map(x, y, |x| T::narrow(x.widen().atan())),
+            F::Sinh => map(x, y, |x| T::narrow(x.widen().sinh())),
+            F::Cosh => map(x, y, |x| T::narrow(x.widen().cosh())),
+            F::Asinh => map(x, y, |x| T::narrow(x.widen().asinh())),
+            F::Acosh => map(x, y, |x| T::narrow(x.widen().acosh())),
+            F::Atanh => map(x, y, |x| T::narrow(x.widen().atanh())),
             F::Sigmoid => map(x, y, |x| T::narrow(sigmoid_of(x.widen()))),
             F::Softplus => map(x, y, |x| T::narrow(softplus_of(x.widen()))),
             F::Gelu => map(x, y, |x| T::narrow(gelu_of(x.widen()))),

@@ -1,0 +1,146 @@
+//! TensorScatter: a cache with a piece of its sequence dim (`axis`, -2 by default) overwritten.
+//!
+//!   past [batch, ..., max, ...]   update [batch, ..., n, ...]   write_indices [batch] (0 without)
+//!
+//!   present[b, ..., write_indices[b] + i, ...] = update[b, ..., i, ...]    for i in 0 .. n
+//!
+//! In `circular` mode positions are taken modulo max; in `linear` mode they must be below it.
+//! ai.onnx 24: any type.
+
+use super::Built;
+use super::dims::{Lanes, axis};
+use super::infer::like_first_input;
+use crate::native::infer::InferContext;
+use crate::native::node::NodeInfo;
+use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::tensor::TensorRef;
+
+#[derive(Debug)]
+struct TensorScatter {
+    axis: i64,
+    circular: bool,
+}
+
+pub(in crate::native) fn tensor_scatter(node: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(TensorScatter {
+        axis: node.int_or("axis", -2)?,
+        circular: match node.string_or("mode", "linear")? {
+            "linear" => false,
+            "circular" => true,
+            other => {
+                return Err(OpError::Attribute {
+                    name: "mode".into(),
+                    message: format!("is \"{other}\", expected \"linear\" or \"circular\""),
+                });
+            }
+        },
+    }))
+}
+
+/// Where pieces go: for each (prefix, position in the update), a row of the cache.
+struct Rows<'a> {
+    past: Lanes,
+    update: Lanes,
+    /// One for each batch, or empty for zeros.
+    write_indices: &'a [i64],
+    /// Prefixes of each batch.
+    prefixes: usize,
+    circular: bool,
+}
+
+impl Rows<'_> {
+    /// Calls `copy(to, from)` with the first elements of a row of the cache and of the update.
+    fn for_each(&self, mut copy: impl FnMut(usize, usize)) -> Result<(), OpError> {
+        let Lanes { outer, len, inner } = self.update;
+        for prefix in 0..outer {
+            let batch = prefix / self.prefixes.max(1);
+            let first = self.write_indices.get(batch).copied().unwrap_or(0);
+            for i in 0..len {
+                let at = i128::from(first) + i as i128;
+                let at = match self.circular {
+                    true => at.rem_euclid(self.past.len.max(1) as i128),
+                    false => at,
+                };
+                let row = usize::try_from(at).ok().filter(|&row| row < self.past.len);
+                let row = row.ok_or_else(|| {
+                    OpError::Message(format!(
+                        "write index {first} plus {i} is outside the cache's {} positions",
+                        self.past.len
+                    ))
+                })?;
+                copy((prefix * self.past.len + row) * inner, (prefix * len + i) * inner);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Operator for TensorScatter {
+    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
+        like_first_input(cx)
+    }
+
+    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
+        let (past, update) = (cx.required(0)?, cx.required(1)?);
+        super::same_type(&past, &update, 1)?;
+        let axis = axis(self.axis, past.rank())?;
+        if axis == 0 {
+            return Err(OpError::Message(
+                "the sequence dim cannot be the batch dim, 0".into(),
+            ));
+        }
+        check_dims(&past, &update, axis)?;
+        let batch = past.dims().first().copied().unwrap_or(1);
+        let write_indices = match cx.input(2) {
+            Some(indices) if indices.dims() == [batch] => indices.to_ints()?,
+            Some(indices) => {
+                return Err(OpError::WrongDims {
+                    what: "input 2".into(),
+                    found: indices.dims().into(),
+                    expected: format!("[{batch}]"),
+                });
+            }
+            None => Default::default(),
+        };
+        let rows = Rows {
+            past: Lanes::along(past.dims(), axis),
+            update: Lanes::along(update.dims(), axis),
+            write_indices: &write_indices,
+            prefixes: past.dims()[1..axis].iter().product(),
+            circular: self.circular,
+        };
+        let run = rows.update.inner;
+        let Some(size) = past.element_type().size() else {
+            let (mut present, update) = (past.strings()?.to_vec(), update.strings()?);
+            rows.for_each(|to, from| present[to..][..run].clone_from_slice(&update[from..][..run]))?;
+            return cx.output_strings(0, past.dims(), present);
+        };
+        let update = update.bytes()?;
+        let present = cx.output_bytes(0, past.element_type(), past.dims())?.into_mut();
+        present.copy_from_slice(past.bytes()?);
+        rows.for_each(|to, from| {
+            present[to * size..][..run * size].copy_from_slice(&update[from * size..][..run * size]);
+        })
+    }
+}
+
+/// The update has the cache's dims, but for fewer positions along the axis.
+fn check_dims(past: &TensorRef<'_>, update: &TensorRef<'_>, axis: usize) -> Result<(), OpError> {
+    let mut pairs = past.dims().iter().zip(update.dims()).enumerate();
+    let fits = update.rank() == past.rank()
+        && pairs.all(|(at, (past, update))| {
+            if at == axis {
+                update <= past
+            } else {
+                update == past
+            }
+        });
+    match fits {
+        true => Ok(()),
+        false => Err(OpError::WrongDims {
+            what: "input 1".into(),
+            found: update.dims().into(),
+            expected: format!("those of input 0, {:?}, or fewer along axis {axis}", past.dims()),
+        }),
+    }
+}
