@@ -14,10 +14,9 @@
  * `err` may be NULL; if not, it is set to NULL on success and to an object on failure,
  * which the caller frees with oxp_error_free: code, message, component, port, node, file.
  * Nothing is kept per thread. After a failure there is nothing to free but the error:
- * handles that a function would have made are NULL. Handles stay usable after every error
- * but OXP_ERR_INTERNAL: that is a defect of the library, and the handle in use answers
- * OXP_ERR_POISONED from then on and can only be freed. The codes under "Errors:" are those
- * that a function gives beside OXP_ERR_INTERNAL, OXP_ERR_POISONED and, for `cancel`,
+ * handles that a function would have made are NULL. Handles stay usable after every error,
+ * also after OXP_ERR_INTERNAL, which is a defect of the library. The codes under "Errors:"
+ * are those that a function gives beside OXP_ERR_INTERNAL and, for `cancel`,
  * OXP_ERR_INVALID_HANDLE.
  *
  * HANDLES. oxp_session * and its like are no addresses: compare and pass them, nothing
@@ -117,8 +116,8 @@
 #define OXP_OK 0
 
 /**
- * A defect of the library: a panic was caught. The handle in use answers
- * OXP_ERR_POISONED from then on and can only be freed.
+ * A defect of the library: a panic was caught. As after any other error, the call did
+ * nothing and its handles stay usable. Please report the message.
  */
 #define OXP_ERR_INTERNAL -1
 
@@ -166,9 +165,6 @@
 
 /** Another call is using this serial handle: another thread, or a callback's caller. */
 #define OXP_ERR_BUSY -21
-
-/** The handle was in use when a panic was caught; free it. */
-#define OXP_ERR_POISONED -22
 
 /** The call does not fit what was done with the handle so far. */
 #define OXP_ERR_INVALID_STATE -23
@@ -890,7 +886,7 @@ void oxp_session_free(oxp_session *session);
 /**
  * How many inputs the graph has.
  *
- * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
 oxp_status oxp_session_get_input_count(const oxp_session *session,
                                        uint64_t *count,
@@ -899,7 +895,7 @@ oxp_status oxp_session_get_input_count(const oxp_session *session,
 /**
  * How many outputs the graph has.
  *
- * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
 oxp_status oxp_session_get_output_count(const oxp_session *session,
                                         uint64_t *count,
@@ -910,7 +906,7 @@ oxp_status oxp_session_get_output_count(const oxp_session *session,
  * borrowed until the session is freed.
  *
  * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
- * OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+ * OXP_ERR_NULL_POINTER.
  */
 oxp_status oxp_session_get_input(const oxp_session *session,
                                  uint64_t index,
@@ -930,7 +926,7 @@ oxp_status oxp_session_get_output(const oxp_session *session,
 /**
  * How many entries of metadata the model has: its metadata_props, then producer and so on.
  *
- * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
 oxp_status oxp_session_get_metadata_count(const oxp_session *session,
                                           uint64_t *count,
@@ -941,7 +937,7 @@ oxp_status oxp_session_get_metadata_count(const oxp_session *session,
  * borrowed until the session is freed; `key_len` and `value_len`, which may be NULL, get
  * the lengths in bytes without the NUL.
  *
- * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED,
+ * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_INVALID_HANDLE,
  * OXP_ERR_NULL_POINTER.
  */
 oxp_status oxp_session_get_metadata(const oxp_session *session,
@@ -957,7 +953,7 @@ oxp_status oxp_session_get_metadata(const oxp_session *session,
  * ends with a NUL, borrowed until the session is freed, `reason_len`, which may be NULL,
  * its length in bytes without the NUL.
  *
- * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */
 oxp_status oxp_session_get_backend(const oxp_session *session,
                                    uint32_t *backend,
@@ -968,7 +964,7 @@ oxp_status oxp_session_get_backend(const oxp_session *session,
 /**
  * What the session has done so far.
  *
- * Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED,
+ * Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
  * OXP_ERR_NULL_POINTER.
  */
 oxp_status oxp_session_get_stats(const oxp_session *session,
@@ -1013,7 +1009,7 @@ oxp_status oxp_session_output_bound(oxp_session *session,
  * OXP_ERR_SHAPE_MISMATCH for what the graph declares; OXP_ERR_OVERLAP;
  * OXP_ERR_RUN_FAILED; OXP_ERR_OUT_OF_MEMORY; OXP_ERR_CANCELLED,
  * OXP_ERR_DEADLINE_EXCEEDED; OXP_ERR_NULL_POINTER; OXP_ERR_INVALID_UTF8;
- * OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED.
+ * OXP_ERR_INVALID_HANDLE.
  */
 oxp_status oxp_session_run(oxp_session *session,
                            const oxp_named_in *inputs,
@@ -1229,7 +1225,7 @@ void oxp_run_free(oxp_run *run);
  *
  * Errors: OXP_ERR_INVALID_ARGUMENT (an id outside of the vocabulary, more tokens than the
  * model takes), OXP_ERR_INVALID_STATE (no token loop), OXP_ERR_NULL_POINTER,
- * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_append_tokens(oxp_run *run,
                                  const int32_t *tokens,
@@ -1259,7 +1255,7 @@ oxp_status oxp_run_append_text(oxp_run *run,
  * Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
  * OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
  * OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
- * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_step(oxp_run *run,
                         oxp_event *event,
@@ -1297,7 +1293,7 @@ oxp_status oxp_run_forward(oxp_run *run,
  *
  * Errors: OXP_ERR_INVALID_ARGUMENT (outside of the vocabulary), OXP_ERR_INVALID_STATE (no
  * logits), OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
- * OXP_ERR_BUSY, OXP_ERR_POISONED.
+ * OXP_ERR_BUSY.
  */
 oxp_status oxp_run_force_token(oxp_run *run,
                                int32_t token,
@@ -1308,7 +1304,7 @@ oxp_status oxp_run_force_token(oxp_run *run,
  * Keeps the first `length` tokens and forgets the others. 0 starts over; inputs stay set.
  *
  * Errors: OXP_ERR_INVALID_ARGUMENT (more than there are), OXP_ERR_INVALID_STATE (no token
- * loop), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ * loop), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_rewind(oxp_run *run, uint64_t length, oxp_error **err);
 
@@ -1344,7 +1340,7 @@ oxp_status oxp_run_execute(oxp_run *run,
  * "component.port", or an input that the pipeline feeds itself), OXP_ERR_STRUCT_SIZE,
  * OXP_ERR_INVALID_TENSOR, OXP_ERR_UNSUPPORTED_DTYPE, OXP_ERR_DTYPE_MISMATCH,
  * OXP_ERR_SHAPE_MISMATCH, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_NULL_POINTER,
- * OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ * OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_set_input(oxp_run *run,
                              const char *address,
@@ -1356,8 +1352,7 @@ oxp_status oxp_run_set_input(oxp_run *run,
  * Takes an input back that oxp_run_set_input has set.
  *
  * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT,
- * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY,
- * OXP_ERR_POISONED.
+ * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_clear_input(oxp_run *run,
                                const char *address,
@@ -1372,7 +1367,7 @@ oxp_status oxp_run_clear_input(oxp_run *run,
  *
  * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
  * "component.port"), OXP_ERR_INVALID_STATE (no value yet), OXP_ERR_NULL_POINTER,
- * OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ * OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_get_tensor(oxp_run *run,
                               const char *address,
@@ -1399,7 +1394,7 @@ oxp_status oxp_run_copy_tensor(oxp_run *run,
  * changes it, or until the run is freed; `count` gets their number.
  *
  * Errors: OXP_ERR_INVALID_STATE (nothing ran yet, or no token loop), OXP_ERR_NULL_POINTER,
- * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_get_logits(oxp_run *run,
                               const float **logits,
@@ -1411,7 +1406,7 @@ oxp_status oxp_run_get_logits(oxp_run *run,
  * gets their number. Too small a buffer is left untouched; NULL with capacity 0 asks.
  *
  * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
- * OXP_ERR_BUSY, OXP_ERR_POISONED.
+ * OXP_ERR_BUSY.
  */
 oxp_status oxp_run_tokens_copy(oxp_run *run,
                                int32_t *buffer,
@@ -1423,7 +1418,7 @@ oxp_status oxp_run_tokens_copy(oxp_run *run,
  * What the run has done so far, and whether it is finished.
  *
  * Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
- * OXP_ERR_BUSY, OXP_ERR_POISONED.
+ * OXP_ERR_BUSY.
  */
 oxp_status oxp_run_get_stats(oxp_run *run,
                              oxp_run_stats *stats,
@@ -1577,7 +1572,7 @@ oxp_status oxp_decode_stream_create(const oxp_tokenizer *tokenizer,
  * `text_len`, which may be NULL, its length in bytes.
  *
  * Errors: OXP_ERR_TOKENIZER (an id outside of the vocabulary), OXP_ERR_NULL_POINTER,
- * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_decode_stream_push(oxp_decode_stream *stream,
                                   int32_t id,
@@ -1589,8 +1584,7 @@ oxp_status oxp_decode_stream_push(oxp_decode_stream *stream,
  * Ends the text: `text` gets what was held back, incomplete characters as U+FFFD. The
  * stream is then as new. As oxp_decode_stream_push.
  *
- * Errors: OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY,
- * OXP_ERR_POISONED.
+ * Errors: OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_decode_stream_flush(oxp_decode_stream *stream,
                                    const char **text,

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn oxp_chat_template_create(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |_| {
+        guard(err, || {
             let out = Out::new(chat_template, std::ptr::null_mut(), "chat_template")?;
             let source = text(source, source_len, "source")?;
             let template = match handle::get_optional::<TokenizerObject>(tokenizer, "tokenizer")? {
@@ -68,9 +68,9 @@ pub unsafe extern "C" fn oxp_chat_template_open_pipeline(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(chat_template, std::ptr::null_mut(), "chat_template")?;
-            let pipeline = call.on::<PipelineObject>(pipeline, "pipeline")?;
+            let pipeline = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let Some(template) = pipeline.pipeline.chat_template() else {
                 return Err(Failure::new(
                     OXP_ERR_UNSUPPORTED,
@@ -115,9 +115,9 @@ pub unsafe extern "C" fn oxp_chat_template_render_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let needed = Out::new(needed, 0, "needed")?;
-            let template = call.on::<TemplateObject>(chat_template, "chat_template")?;
+            let template = handle::get::<TemplateObject>(chat_template, "chat_template")?;
             let request = ChatRequest {
                 messages: text(messages, messages_len, "messages")?,
                 tools: optional_text(tools, tools_len, "tools")?,

@@ -7,7 +7,7 @@ use crate::text::DecodeStream;
 use super::error::oxp_error;
 use super::failure::Result;
 use super::guard::{guard, guard_free};
-use super::handle::{self, Object, Serial, Tag};
+use super::handle::{self, Object, Serial, State, Tag};
 use super::memory::{Text, TextOut};
 use super::run::flag;
 use super::status::oxp_status;
@@ -29,6 +29,11 @@ struct Stream {
     text: Text,
 }
 
+impl State for Stream {
+    /// A decode stream changes when a call succeeds, as a whole.
+    fn roll_back(&mut self) {}
+}
+
 impl Object for StreamObject {
     type Opaque = oxp_decode_stream;
     const TAG: Tag = Tag::DecodeStream;
@@ -47,9 +52,9 @@ pub unsafe extern "C" fn oxp_decode_stream_create(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(stream, std::ptr::null_mut(), "stream")?;
-            let tokenizer = call.on::<TokenizerObject>(tokenizer, "tokenizer")?;
+            let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let stream = Stream {
                 stream: tokenizer
                     .tokenizer
@@ -67,7 +72,7 @@ pub unsafe extern "C" fn oxp_decode_stream_create(
 /// `text_len`, which may be NULL, its length in bytes.
 ///
 /// Errors: OXP_ERR_TOKENIZER (an id outside of the vocabulary), OXP_ERR_NULL_POINTER,
-/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_decode_stream_push(
     stream: *mut oxp_decode_stream,
@@ -78,9 +83,9 @@ pub unsafe extern "C" fn oxp_decode_stream_push(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = TextOut::new(text, text_len, "text")?;
-            let stream = call.on::<StreamObject>(stream, "stream")?;
+            let stream = handle::get::<StreamObject>(stream, "stream")?;
             let mut state = stream.0.enter()?;
             let piece = state.stream.push(id)?;
             state.answer(&piece, &out)
@@ -91,8 +96,7 @@ pub unsafe extern "C" fn oxp_decode_stream_push(
 /// Ends the text: `text` gets what was held back, incomplete characters as U+FFFD. The
 /// stream is then as new. As oxp_decode_stream_push.
 ///
-/// Errors: OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY,
-/// OXP_ERR_POISONED.
+/// Errors: OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_decode_stream_flush(
     stream: *mut oxp_decode_stream,
@@ -102,9 +106,9 @@ pub unsafe extern "C" fn oxp_decode_stream_flush(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = TextOut::new(text, text_len, "text")?;
-            let stream = call.on::<StreamObject>(stream, "stream")?;
+            let stream = handle::get::<StreamObject>(stream, "stream")?;
             let mut state = stream.0.enter()?;
             let rest = state.stream.flush()?;
             state.answer(&rest, &out)

@@ -1,5 +1,6 @@
-//! The panic boundary: no panic leaves an exported function, none is printed, and the
-//! handle that was in use is marked.
+//! The panic boundary: no panic leaves an exported function, none is printed, and handles
+//! stay usable: a serial one that was in use is put right when it is next entered (see
+//! [`Serial`](super::handle::Serial)).
 //!
 //! A panic hook is the only place where printing can be stopped, and it belongs to a copy
 //! of the standard library, not to a process: the shared library has its own copy, so a
@@ -8,43 +9,21 @@
 //! does not happen inside one of our exported functions. It is set once, at the first call.
 
 use std::any::Any;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::Once;
 
 use super::error::{self, oxp_error};
 use super::failure::{Failure, Result};
-use super::handle::{self, Object, Slot};
+use super::handle::{self, Object};
 use super::status::{OXP_ERR_INTERNAL, OXP_OK};
-
-/// One call of an exported function.
-pub(super) struct Call {
-    receiver: OnceCell<Arc<AtomicBool>>,
-}
-
-impl Call {
-    /// The object that the call is about. It is the one that a panic poisons; arguments are
-    /// looked up with [`handle::get`].
-    pub fn on<T: Object>(&self, handle: *const T::Opaque, what: &str) -> Result<Arc<Slot<T>>> {
-        let slot = handle::get::<T>(handle, what)?;
-        self.receiver.get_or_init(|| slot.poison_flag());
-        Ok(slot)
-    }
-
-    fn poison(&self) {
-        if let Some(flag) = self.receiver.get() {
-            flag.store(true, Ordering::Release);
-        }
-    }
-}
 
 /// Runs the body of an exported function and turns what comes out of it into a status and,
 /// if the caller wants one, an error object.
 ///
 /// # Safety
 /// `err` is NULL or points to a writable pointer.
-pub(super) unsafe fn guard(err: *mut *mut oxp_error, body: impl FnOnce(&Call) -> Result<()>) -> i32 {
+pub(super) unsafe fn guard(err: *mut *mut oxp_error, body: impl FnOnce() -> Result<()>) -> i32 {
     if !err.is_null() {
         // SAFETY: not NULL, so writable by this function's contract.
         unsafe { err.write_unaligned(std::ptr::null_mut()) };
@@ -56,7 +35,7 @@ pub(super) unsafe fn guard(err: *mut *mut oxp_error, body: impl FnOnce(&Call) ->
     let code = failure.code();
     if !err.is_null() {
         // Making the object allocates; should even that panic, the code still arrives.
-        let object = quietly(|_| Ok(error::create(failure))).unwrap_or(std::ptr::null_mut());
+        let object = quietly(|| Ok(error::create(failure))).unwrap_or(std::ptr::null_mut());
         // SAFETY: as above.
         unsafe { err.write_unaligned(object) };
     }
@@ -66,7 +45,7 @@ pub(super) unsafe fn guard(err: *mut *mut oxp_error, body: impl FnOnce(&Call) ->
 /// Frees a handle; what is no live handle of the type is left alone.
 pub(super) fn guard_free<T: Object>(handle: *mut T::Opaque) {
     // A destructor that panics has nobody to tell; the object is gone either way.
-    let _ = quietly(|_| {
+    let _ = quietly(|| {
         drop(handle::remove::<T>(handle));
         Ok(())
     });
@@ -74,10 +53,10 @@ pub(super) fn guard_free<T: Object>(handle: *mut T::Opaque) {
 
 /// Runs the body of an exported function that has no status: `fallback` stands for a panic.
 pub(super) fn guard_value<R>(fallback: R, body: impl FnOnce() -> R) -> R {
-    quietly(|_| Ok(body())).unwrap_or(fallback)
+    quietly(|| Ok(body())).unwrap_or(fallback)
 }
 
-fn quietly<R>(body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
+fn quietly<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let previous = std::panic::take_hook();
@@ -87,24 +66,24 @@ fn quietly<R>(body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
             }
         }));
     });
-    let call = Call {
-        receiver: OnceCell::new(),
-    };
-    // Unwind safety: what a panic may leave half done is the receiver, which is poisoned;
-    // every shared structure below uses locks that release on unwinding.
+    // Unwind safety: what a panic may leave half done is behind a `Serial`, which knows of it,
+    // or in a session, which starts every run from nothing; every lock is released on
+    // unwinding.
     let result = {
         let _inside = Depth::enter(1);
-        catch_unwind(AssertUnwindSafe(|| body(&call)))
+        catch_unwind(AssertUnwindSafe(body))
     };
     result.unwrap_or_else(|payload| {
-        call.poison();
         let place = PLACE.take();
         let message = payload_text(&*payload);
         // Dropping a payload may itself panic; only plain text is known not to.
         std::mem::forget(payload);
         Err(Failure::new(
             OXP_ERR_INTERNAL,
-            format!("internal error at {place}: {message}; please report it. Free the handle in use"),
+            format!(
+                "internal error at {place}: {message}; please report it. The call did nothing, and its \
+                 handles can go on being used"
+            ),
         ))
     })
 }

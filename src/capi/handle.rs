@@ -11,14 +11,14 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::failure::{Failure, Result};
-use super::status::{OXP_ERR_BUSY, OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED};
+use super::status::{OXP_ERR_BUSY, OXP_ERR_INVALID_HANDLE};
 
 /// The types of handles. The discriminants are part of handles, not of the ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,35 +78,76 @@ pub(super) trait Object: Send + Sync + Sized + 'static {
 }
 
 /// An object in the table.
-pub(super) struct Slot<T> {
-    poisoned: Arc<AtomicBool>,
-    value: T,
-}
+pub(super) struct Slot<T>(T);
 
 impl<T> Deref for Slot<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.value
+        &self.0
     }
 }
 
-/// An object that takes one call at a time; overlapping calls are refused, not queued.
-pub(super) struct Serial<T>(Mutex<T>);
+/// State that calls change.
+pub(super) trait State {
+    /// Undoes what a call that ended in a panic may have left half-done.
+    fn roll_back(&mut self);
+}
 
-impl<T> Serial<T> {
-    pub fn new(value: T) -> Self {
-        Serial(Mutex::new(value))
+/// An object that takes one call at a time; overlapping calls are refused, not queued.
+pub(super) struct Serial<T: State>(Mutex<Entered<T>>);
+
+struct Entered<T> {
+    state: T,
+    /// The last call that was in here ended in a panic.
+    interrupted: bool,
+}
+
+impl<T: State> Serial<T> {
+    pub fn new(state: T) -> Self {
+        Serial(Mutex::new(Entered {
+            state,
+            interrupted: false,
+        }))
     }
 
-    pub fn enter(&self) -> Result<MutexGuard<'_, T>> {
-        self.0.try_lock().ok_or_else(|| {
-            Failure::new(
+    pub fn enter(&self) -> Result<Turn<'_, T>> {
+        let Some(mut entered) = self.0.try_lock() else {
+            return Err(Failure::new(
                 OXP_ERR_BUSY,
                 "another call is using this handle (another thread's, or the one that called this \
                  callback); it takes one call at a time",
-            )
-        })
+            ));
+        };
+        // Here and not while the panic unwinds, where a second one would be the end.
+        if entered.interrupted {
+            entered.state.roll_back();
+            entered.interrupted = false;
+        }
+        Ok(Turn(entered))
+    }
+}
+
+/// A call's turn with a serial object.
+pub(super) struct Turn<'s, T>(MutexGuard<'s, Entered<T>>);
+
+impl<T> Deref for Turn<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.state
+    }
+}
+
+impl<T> DerefMut for Turn<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0.state
+    }
+}
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        self.0.interrupted |= std::thread::panicking();
     }
 }
 
@@ -136,32 +177,17 @@ fn shard(handle: u64) -> &'static RwLock<BTreeMap<u64, Entry>> {
 pub(super) fn create<T: Object>(value: T) -> *mut T::Opaque {
     let count = NEXT.fetch_add(1, Ordering::Relaxed);
     let handle = MARK << 56 | u64::from(T::TAG as u8) << COUNT_BITS | count;
-    let slot = Slot {
-        poisoned: Arc::default(),
-        value,
-    };
-    shard(handle).write().insert(handle, Arc::new(slot));
+    shard(handle).write().insert(handle, Arc::new(Slot(value)));
     std::ptr::without_provenance_mut(handle as usize)
 }
 
-/// The object of a live handle of the right type, for an argument.
+/// The object of a live handle of the right type.
 pub(super) fn get<T: Object>(handle: *const T::Opaque, what: &str) -> Result<Arc<Slot<T>>> {
     let number = handle.addr() as u64;
     let found = shard(number).read().get(&number).cloned();
-    let slot = found
+    found
         .and_then(|entry| entry.downcast::<Slot<T>>().ok())
-        .ok_or_else(|| invalid::<T>(number, what))?;
-    match slot.poisoned.load(Ordering::Acquire) {
-        false => Ok(slot),
-        true => Err(Failure::new(
-            OXP_ERR_POISONED,
-            format!(
-                "{what}: this {} was in use when an internal error happened and cannot be trusted any \
-                 more; free it",
-                T::TAG.name()
-            ),
-        )),
-    }
+        .ok_or_else(|| invalid::<T>(number, what))
 }
 
 /// As [`get`], but NULL means that the argument is left out.
@@ -180,13 +206,6 @@ pub(super) fn remove<T: Object>(handle: *mut T::Opaque) -> Option<Arc<dyn Any + 
     match entries.get(&number)?.is::<Slot<T>>() {
         true => entries.remove(&number),
         false => None,
-    }
-}
-
-impl<T> Slot<T> {
-    /// What marks the object as not to be trusted any more.
-    pub fn poison_flag(&self) -> Arc<AtomicBool> {
-        self.poisoned.clone()
     }
 }
 

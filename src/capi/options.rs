@@ -10,7 +10,7 @@ use crate::runtime::{BackendChoice, RuntimeSettings};
 use super::error::oxp_error;
 use super::failure::{Failure, Result};
 use super::guard::{guard, guard_free};
-use super::handle::{self, Object, Serial, Tag};
+use super::handle::{self, Object, Serial, State, Tag};
 use super::status::{OXP_ERR_INVALID_ARGUMENT, OXP_ERR_INVALID_OPTION, OXP_ERR_UNKNOWN_OPTION, oxp_status};
 use super::strings::{Out, text};
 
@@ -49,6 +49,11 @@ pub struct oxp_options {
 
 pub(super) struct OptionsObject(Serial<Options>);
 
+impl State for Options {
+    /// An option is set as a whole or not at all.
+    fn roll_back(&mut self) {}
+}
+
 impl Object for OptionsObject {
     type Opaque = oxp_options;
     const TAG: Tag = Tag::Options;
@@ -85,17 +90,31 @@ pub(super) struct RunOptions {
 }
 
 /// A panic on purpose, for the tests of the panic boundary; nothing in a released library.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(super) struct TestHook {
+    /// Calls up to and with the one that panics, of all handles made with these options; 0 when
+    /// none is to.
     #[cfg(feature = "test-hooks")]
-    panic: bool,
+    calls: std::sync::Arc<std::sync::atomic::AtomicU64>,
 }
 
 impl TestHook {
     /// Where the hooks of the header's calls are.
-    pub fn reached(self) {
+    pub fn reached(&self) {
         #[cfg(feature = "test-hooks")]
-        assert!(!self.panic, "a panic that a test asked for");
+        {
+            use std::sync::atomic::Ordering::Relaxed;
+            let left = self.calls.load(Relaxed);
+            self.calls.store(left.saturating_sub(1), Relaxed);
+            assert!(left != 1, "a panic that a test asked for");
+        }
+    }
+
+    #[cfg(feature = "test-hooks")]
+    fn set(&self, key: &str, value: &str) -> Result<()> {
+        let calls = number(key, value, 0, u64::MAX)?;
+        self.calls.store(calls, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -111,7 +130,7 @@ pub unsafe extern "C" fn oxp_options_create(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |_| {
+        guard(err, || {
             let out = Out::new(options, std::ptr::null_mut(), "options")?;
             let options = match kind {
                 OXP_OPTIONS_RUNTIME => Options::Runtime(RuntimeSettings::default()),
@@ -147,8 +166,8 @@ pub unsafe extern "C" fn oxp_options_set(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let options = call.on::<OptionsObject>(options, "options")?;
+        guard(err, || {
+            let options = handle::get::<OptionsObject>(options, "options")?;
             let mut options = options.0.enter()?;
             let key = text(key, key_len, "key")?;
             let value = text(value, value_len, "value")?;
@@ -187,7 +206,7 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
         "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
         "run_timeout_ms" => settings.run_timeout = Some(milliseconds(key, value)?),
         #[cfg(feature = "test-hooks")]
-        "test_panic" => settings.test_hook.panic = flag(key, value)?,
+        "test_panic" => settings.test_hook.set(key, value)?,
         _ => {
             let known = ["backend", "threads", "name", "load_timeout_ms", "run_timeout_ms"];
             return Err(unknown(key, "a session", &known));
@@ -227,7 +246,7 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
         }
         "timeout_ms" => options.timeout = Some(milliseconds(key, value)?),
         #[cfg(feature = "test-hooks")]
-        "test_panic" => options.test_hook.panic = flag(key, value)?,
+        "test_panic" => options.test_hook.set(key, value)?,
         _ => {
             let known = ["max_tokens", "stop_on_eos", "chunk_size", "timeout_ms"];
             return Err(unknown(key, "a run", &known));

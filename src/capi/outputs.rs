@@ -7,7 +7,7 @@ use crate::component::ComponentTensor;
 use super::error::oxp_error;
 use super::failure::Failure;
 use super::guard::{guard, guard_free};
-use super::handle::{Object, Tag};
+use super::handle::{self, Object, Tag};
 use super::memory::{Text, TextOut};
 use super::ports::element;
 use super::status::{OXP_ERR_UNKNOWN_PORT, oxp_status};
@@ -51,9 +51,9 @@ pub unsafe extern "C" fn oxp_outputs_get_count(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(count, 0, "count")?;
-            out.set(call.on::<OutputsObject>(outputs, "outputs")?.tensors.len() as u64);
+            out.set(handle::get::<OutputsObject>(outputs, "outputs")?.tensors.len() as u64);
             Ok(())
         })
     }
@@ -76,10 +76,10 @@ pub unsafe extern "C" fn oxp_outputs_get_at(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let name = TextOut::new(name, name_len, "name")?;
             let tensor = Out::new(tensor, oxp_tensor_in::EMPTY, "tensor")?;
-            let outputs = call.on::<OutputsObject>(outputs, "outputs")?;
+            let outputs = handle::get::<OutputsObject>(outputs, "outputs")?;
             let (_, own_name, own_tensor) = element(&outputs.tensors, index, "outputs")?;
             name.set(own_name);
             tensor.set(borrow(own_tensor.view()));
@@ -103,9 +103,9 @@ pub unsafe extern "C" fn oxp_outputs_get(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let tensor = Out::new(tensor, oxp_tensor_in::EMPTY, "tensor")?;
-            let outputs = call.on::<OutputsObject>(outputs, "outputs")?;
+            let outputs = handle::get::<OutputsObject>(outputs, "outputs")?;
             let name = text(name, name_len, "name")?;
             let found = outputs.tensors.iter().find(|(own, ..)| own == name);
             let (.., own_tensor) = found.ok_or_else(|| {

@@ -253,7 +253,7 @@ pub unsafe extern "C" fn oxp_pipeline_open(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |_| {
+        guard(err, || {
             let out = Out::new(pipeline, std::ptr::null_mut(), "pipeline")?;
             let source = PackageSource::Directory(PathBuf::from(text(path, path_len, "path")?));
             out.set(open(runtime, &source, options, progress, user_data, cancel)?);
@@ -281,7 +281,7 @@ pub unsafe extern "C" fn oxp_pipeline_open_memory(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |_| {
+        guard(err, || {
             let out = Out::new(pipeline, std::ptr::null_mut(), "pipeline")?;
             let source = PackageSource::Files(files::read(files, file_count, "files")?);
             out.set(open(runtime, &source, options, progress, user_data, cancel)?);
@@ -348,7 +348,7 @@ pub unsafe extern "C" fn oxp_pipeline_estimate_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |_| {
+        guard(err, || {
             let total = Out::optional(weight_bytes, 0);
             let needed = Out::new(needed, 0, "needed")?;
             let source = PackageSource::Directory(PathBuf::from(text(path, path_len, "path")?));
@@ -383,8 +383,8 @@ pub unsafe extern "C" fn oxp_pipeline_get_info(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let object = call.on::<PipelineObject>(pipeline, "pipeline")?;
+        guard(err, || {
+            let object = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let info = InfoOut::new(info, "info")?;
             let package = object.pipeline.package();
             let tokenizer = object
@@ -430,8 +430,8 @@ pub unsafe extern "C" fn oxp_pipeline_get_component(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let object = call.on::<PipelineObject>(pipeline, "pipeline")?;
+        guard(err, || {
+            let object = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let info = InfoOut::new(info, "info")?;
             let component = element(&object.components, index, "components")?;
             info.set(oxp_component_info {
@@ -473,8 +473,8 @@ pub unsafe extern "C" fn oxp_pipeline_get_input(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let object = call.on::<PipelineObject>(pipeline, "pipeline")?;
+        guard(err, || {
+            let object = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let info = InfoOut::new(info, "info")?;
             let component = text(component, component_len, "component")?;
             object.component(component)?.inputs.describe(index, &info)
@@ -496,8 +496,8 @@ pub unsafe extern "C" fn oxp_pipeline_get_output(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let object = call.on::<PipelineObject>(pipeline, "pipeline")?;
+        guard(err, || {
+            let object = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let info = InfoOut::new(info, "info")?;
             let component = text(component, component_len, "component")?;
             object.component(component)?.outputs.describe(index, &info)
@@ -519,9 +519,9 @@ pub unsafe extern "C" fn oxp_pipeline_describe_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let needed = Out::new(needed, 0, "needed")?;
-            let object = call.on::<PipelineObject>(pipeline, "pipeline")?;
+            let object = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             copy_text(&object.pipeline.describe().to_string(), buffer, capacity, &needed)
         })
     }

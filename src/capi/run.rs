@@ -12,7 +12,7 @@ use super::cancel::{self, oxp_cancel};
 use super::error::oxp_error;
 use super::failure::{Failure, Result};
 use super::guard::{guard, guard_free, outside};
-use super::handle::{self, Object, Serial, Tag};
+use super::handle::{self, Object, Serial, State, Tag};
 use super::memory::Text;
 use super::options::{self, TestHook, oxp_options};
 use super::pipeline::{PipelineObject, oxp_pipeline};
@@ -95,6 +95,12 @@ impl Object for RunObject {
     const TAG: Tag = Tag::Run;
 }
 
+impl State for RunState {
+    fn roll_back(&mut self) {
+        self.run.roll_back();
+    }
+}
+
 impl RunState {
     fn control(&self, cancel: *const oxp_cancel) -> Result<RunControl> {
         let control = cancel::control(cancel, self.timeout)?;
@@ -160,9 +166,9 @@ pub unsafe extern "C" fn oxp_run_create(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(run, std::ptr::null_mut(), "run")?;
-            let pipeline = call.on::<PipelineObject>(pipeline, "pipeline")?;
+            let pipeline = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let options = options::run(options)?;
             let state = RunState {
                 run: Run::new(&pipeline.pipeline, &options.settings)?,
@@ -186,7 +192,7 @@ pub extern "C" fn oxp_run_free(run: *mut oxp_run) {
 ///
 /// Errors: OXP_ERR_INVALID_ARGUMENT (an id outside of the vocabulary, more tokens than the
 /// model takes), OXP_ERR_INVALID_STATE (no token loop), OXP_ERR_NULL_POINTER,
-/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_append_tokens(
     run: *mut oxp_run,
@@ -196,8 +202,8 @@ pub unsafe extern "C" fn oxp_run_append_tokens(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let tokens = array(tokens, count, "tokens")?;
             Ok(state.run.append_tokens(&tokens)?)
@@ -222,9 +228,9 @@ pub unsafe extern "C" fn oxp_run_append_text(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let count = Out::optional(token_count, 0);
-            let run = call.on::<RunObject>(run, "run")?;
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let text = self::text(text, text_len, "text")?;
             let add_special = flag(add_special, "add_special")?;
@@ -241,7 +247,7 @@ pub unsafe extern "C" fn oxp_run_append_text(
 /// Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
 /// OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
 /// OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
-/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_step(
     run: *mut oxp_run,
@@ -251,8 +257,8 @@ pub unsafe extern "C" fn oxp_run_step(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let out = InfoOut::new(event, "event")?;
             let control = state.control(cancel)?;
@@ -279,9 +285,9 @@ pub unsafe extern "C" fn oxp_run_generate(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::optional(finish_reason, OXP_FINISH_NONE);
-            let run = call.on::<RunObject>(run, "run")?;
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let control = state.control(cancel)?;
             let mut answer = 0;
@@ -323,8 +329,8 @@ pub unsafe extern "C" fn oxp_run_forward(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let control = state.control(cancel)?;
             Ok(state.run.forward(&control)?)
@@ -338,7 +344,7 @@ pub unsafe extern "C" fn oxp_run_forward(
 ///
 /// Errors: OXP_ERR_INVALID_ARGUMENT (outside of the vocabulary), OXP_ERR_INVALID_STATE (no
 /// logits), OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
-/// OXP_ERR_BUSY, OXP_ERR_POISONED.
+/// OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_force_token(
     run: *mut oxp_run,
@@ -348,8 +354,8 @@ pub unsafe extern "C" fn oxp_run_force_token(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let out = InfoOut::new(event, "event")?;
             let event = state.run.force_token(token)?;
@@ -362,7 +368,7 @@ pub unsafe extern "C" fn oxp_run_force_token(
 /// Keeps the first `length` tokens and forgets the others. 0 starts over; inputs stay set.
 ///
 /// Errors: OXP_ERR_INVALID_ARGUMENT (more than there are), OXP_ERR_INVALID_STATE (no token
-/// loop), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+/// loop), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_rewind(
     run: *mut oxp_run,
@@ -371,8 +377,8 @@ pub unsafe extern "C" fn oxp_run_rewind(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             Ok(state.run.rewind(usize::try_from(length).unwrap_or(usize::MAX))?)
         })
@@ -391,8 +397,8 @@ pub unsafe extern "C" fn oxp_run_finish(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let control = state.control(cancel)?;
             Ok(state.run.finish(&control)?)
@@ -415,8 +421,8 @@ pub unsafe extern "C" fn oxp_run_execute(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let component = text(component, component_len, "component")?;
             let control = state.control(cancel)?;

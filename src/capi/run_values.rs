@@ -5,6 +5,7 @@ use std::ffi::c_char;
 
 use super::error::oxp_error;
 use super::guard::guard;
+use super::handle;
 use super::overlap::{self, Span};
 use super::run::{OXP_FINISH_NONE, RunObject, finish_code, nanoseconds, oxp_run};
 use super::status::oxp_status;
@@ -44,7 +45,7 @@ info_struct!(oxp_run_stats, 56);
 /// "component.port", or an input that the pipeline feeds itself), OXP_ERR_STRUCT_SIZE,
 /// OXP_ERR_INVALID_TENSOR, OXP_ERR_UNSUPPORTED_DTYPE, OXP_ERR_DTYPE_MISMATCH,
 /// OXP_ERR_SHAPE_MISMATCH, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_NULL_POINTER,
-/// OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+/// OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_set_input(
     run: *mut oxp_run,
@@ -55,8 +56,8 @@ pub unsafe extern "C" fn oxp_run_set_input(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let address = text(address, address_len, "address")?;
             let label = format!("input \"{address}\"");
@@ -69,8 +70,7 @@ pub unsafe extern "C" fn oxp_run_set_input(
 /// Takes an input back that oxp_run_set_input has set.
 ///
 /// Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT,
-/// OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY,
-/// OXP_ERR_POISONED.
+/// OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_clear_input(
     run: *mut oxp_run,
@@ -80,8 +80,8 @@ pub unsafe extern "C" fn oxp_run_clear_input(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let address = text(address, address_len, "address")?;
             Ok(state.run.clear_input(address)?)
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn oxp_run_clear_input(
 ///
 /// Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
 /// "component.port"), OXP_ERR_INVALID_STATE (no value yet), OXP_ERR_NULL_POINTER,
-/// OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+/// OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_get_tensor(
     run: *mut oxp_run,
@@ -107,9 +107,9 @@ pub unsafe extern "C" fn oxp_run_get_tensor(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(tensor, oxp_tensor_in::EMPTY, "tensor")?;
-            let run = call.on::<RunObject>(run, "run")?;
+            let run = handle::get::<RunObject>(run, "run")?;
             let state = run.0.enter()?;
             let address = text(address, address_len, "address")?;
             out.set(borrow(state.run.get_tensor(address)?));
@@ -133,8 +133,8 @@ pub unsafe extern "C" fn oxp_run_copy_tensor(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let state = run.0.enter()?;
             let address = text(address, address_len, "address")?;
             let room = Room::new(tensor, "tensor")?;
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn oxp_run_copy_tensor(
 /// changes it, or until the run is freed; `count` gets their number.
 ///
 /// Errors: OXP_ERR_INVALID_STATE (nothing ran yet, or no token loop), OXP_ERR_NULL_POINTER,
-/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_POISONED.
+/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_get_logits(
     run: *mut oxp_run,
@@ -167,10 +167,10 @@ pub unsafe extern "C" fn oxp_run_get_logits(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let logits = Out::new(logits, std::ptr::null(), "logits")?;
             let count = Out::new(count, 0, "count")?;
-            let run = call.on::<RunObject>(run, "run")?;
+            let run = handle::get::<RunObject>(run, "run")?;
             let state = run.0.enter()?;
             let found = state.run.logits()?;
             logits.set(found.as_ptr());
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn oxp_run_get_logits(
 /// gets their number. Too small a buffer is left untouched; NULL with capacity 0 asks.
 ///
 /// Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
-/// OXP_ERR_BUSY, OXP_ERR_POISONED.
+/// OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_tokens_copy(
     run: *mut oxp_run,
@@ -195,9 +195,9 @@ pub unsafe extern "C" fn oxp_run_tokens_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let needed = Out::new(needed, 0, "needed")?;
-            let run = call.on::<RunObject>(run, "run")?;
+            let run = handle::get::<RunObject>(run, "run")?;
             let state = run.0.enter()?;
             copy_out(state.run.tokens(), None, buffer, capacity, &needed)
         })
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn oxp_run_tokens_copy(
 /// What the run has done so far, and whether it is finished.
 ///
 /// Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
-/// OXP_ERR_BUSY, OXP_ERR_POISONED.
+/// OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_get_stats(
     run: *mut oxp_run,
@@ -216,8 +216,8 @@ pub unsafe extern "C" fn oxp_run_get_stats(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let run = call.on::<RunObject>(run, "run")?;
+        guard(err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
             let state = run.0.enter()?;
             let out = InfoOut::new(stats, "stats")?;
             let found = state.run.stats();

@@ -141,7 +141,7 @@ pub unsafe extern "C" fn oxp_session_open(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |_| {
+        guard(err, || {
             let out = Out::new(session, std::ptr::null_mut(), "session")?;
             let source = ModelSource::file(PathBuf::from(text(path, path_len, "path")?));
             let options = options::session(options)?;
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn oxp_session_open_memory(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |_| {
+        guard(err, || {
             let out = Out::new(session, std::ptr::null_mut(), "session")?;
             if model.is_null() {
                 return Err(super::failure::Failure::null("model"));
@@ -200,7 +200,7 @@ pub extern "C" fn oxp_session_free(session: *mut oxp_session) {
 
 /// How many inputs the graph has.
 ///
-/// Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+/// Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_session_get_input_count(
     session: *const oxp_session,
@@ -209,9 +209,9 @@ pub unsafe extern "C" fn oxp_session_get_input_count(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(count, 0, "count")?;
-            out.set(call.on::<SessionObject>(session, "session")?.inputs.len());
+            out.set(handle::get::<SessionObject>(session, "session")?.inputs.len());
             Ok(())
         })
     }
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn oxp_session_get_input_count(
 
 /// How many outputs the graph has.
 ///
-/// Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+/// Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_session_get_output_count(
     session: *const oxp_session,
@@ -228,9 +228,9 @@ pub unsafe extern "C" fn oxp_session_get_output_count(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(count, 0, "count")?;
-            out.set(call.on::<SessionObject>(session, "session")?.outputs.len());
+            out.set(handle::get::<SessionObject>(session, "session")?.outputs.len());
             Ok(())
         })
     }
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn oxp_session_get_output_count(
 /// borrowed until the session is freed.
 ///
 /// Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
-/// OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+/// OXP_ERR_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_session_get_input(
     session: *const oxp_session,
@@ -250,8 +250,8 @@ pub unsafe extern "C" fn oxp_session_get_input(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let session = call.on::<SessionObject>(session, "session")?;
+        guard(err, || {
+            let session = handle::get::<SessionObject>(session, "session")?;
             session.inputs.describe(index, &InfoOut::new(info, "info")?)
         })
     }
@@ -269,8 +269,8 @@ pub unsafe extern "C" fn oxp_session_get_output(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let session = call.on::<SessionObject>(session, "session")?;
+        guard(err, || {
+            let session = handle::get::<SessionObject>(session, "session")?;
             session.outputs.describe(index, &InfoOut::new(info, "info")?)
         })
     }
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn oxp_session_get_output(
 
 /// How many entries of metadata the model has: its metadata_props, then producer and so on.
 ///
-/// Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+/// Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_session_get_metadata_count(
     session: *const oxp_session,
@@ -287,9 +287,9 @@ pub unsafe extern "C" fn oxp_session_get_metadata_count(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(count, 0, "count")?;
-            out.set(call.on::<SessionObject>(session, "session")?.metadata.len() as u64);
+            out.set(handle::get::<SessionObject>(session, "session")?.metadata.len() as u64);
             Ok(())
         })
     }
@@ -299,7 +299,7 @@ pub unsafe extern "C" fn oxp_session_get_metadata_count(
 /// borrowed until the session is freed; `key_len` and `value_len`, which may be NULL, get
 /// the lengths in bytes without the NUL.
 ///
-/// Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED,
+/// Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_INVALID_HANDLE,
 /// OXP_ERR_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_session_get_metadata(
@@ -313,10 +313,10 @@ pub unsafe extern "C" fn oxp_session_get_metadata(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let key = TextOut::new(key, key_len, "key")?;
             let value = TextOut::new(value, value_len, "value")?;
-            let session = call.on::<SessionObject>(session, "session")?;
+            let session = handle::get::<SessionObject>(session, "session")?;
             let entry = element(&session.metadata, index, "entries of metadata")?;
             key.set(&entry.0);
             value.set(&entry.1);
@@ -329,7 +329,7 @@ pub unsafe extern "C" fn oxp_session_get_metadata(
 /// ends with a NUL, borrowed until the session is freed, `reason_len`, which may be NULL,
 /// its length in bytes without the NUL.
 ///
-/// Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED, OXP_ERR_NULL_POINTER.
+/// Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_session_get_backend(
     session: *const oxp_session,
@@ -340,10 +340,10 @@ pub unsafe extern "C" fn oxp_session_get_backend(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let backend = Out::new(backend, 0, "backend")?;
             let reason = TextOut::new(reason, reason_len, "reason")?;
-            let session = call.on::<SessionObject>(session, "session")?;
+            let session = handle::get::<SessionObject>(session, "session")?;
             backend.set(session.backend);
             reason.set(&session.reason);
             Ok(())
@@ -353,7 +353,7 @@ pub unsafe extern "C" fn oxp_session_get_backend(
 
 /// What the session has done so far.
 ///
-/// Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED,
+/// Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
 /// OXP_ERR_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_session_get_stats(
@@ -363,8 +363,8 @@ pub unsafe extern "C" fn oxp_session_get_stats(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let session = call.on::<SessionObject>(session, "session")?;
+        guard(err, || {
+            let session = handle::get::<SessionObject>(session, "session")?;
             InfoOut::new(stats, "stats")?.set(oxp_session_stats {
                 struct_size: 0,
                 reserved: 0,

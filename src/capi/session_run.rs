@@ -47,8 +47,8 @@ pub unsafe extern "C" fn oxp_session_output_bound(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let session = call.on::<SessionObject>(session, "session")?;
+        guard(err, || {
+            let session = handle::get::<SessionObject>(session, "session")?;
             let mut types = Vec::with_capacity(input_count.min(1024) as usize);
             for (name, tensor) in read_named(inputs, input_count)? {
                 types.push((name, read_type(&tensor, &format!("input \"{name}\""))?));
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn oxp_session_output_bound(
 /// OXP_ERR_SHAPE_MISMATCH for what the graph declares; OXP_ERR_OVERLAP;
 /// OXP_ERR_RUN_FAILED; OXP_ERR_OUT_OF_MEMORY; OXP_ERR_CANCELLED,
 /// OXP_ERR_DEADLINE_EXCEEDED; OXP_ERR_NULL_POINTER; OXP_ERR_INVALID_UTF8;
-/// OXP_ERR_INVALID_HANDLE, OXP_ERR_POISONED.
+/// OXP_ERR_INVALID_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_session_run(
     session: *mut oxp_session,
@@ -108,8 +108,8 @@ pub unsafe extern "C" fn oxp_session_run(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
-            let session = call.on::<SessionObject>(session, "session")?;
+        guard(err, || {
+            let session = handle::get::<SessionObject>(session, "session")?;
             let control = cancel::control(cancel, session.run_timeout)?;
             let inputs = Inputs::read(&session.inputs, inputs, input_count)?;
             let rooms = Rooms::read(&session.outputs, outputs, output_count)?;
@@ -171,9 +171,9 @@ pub unsafe extern "C" fn oxp_session_run_alloc(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(result, std::ptr::null_mut(), "result")?;
-            let session = call.on::<SessionObject>(session, "session")?;
+            let session = handle::get::<SessionObject>(session, "session")?;
             let control = cancel::control(cancel, session.run_timeout)?;
             let inputs = Inputs::read(&session.inputs, inputs, input_count)?;
             let names = asked_names(&session, output_names, output_name_lens, output_count)?;

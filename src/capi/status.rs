@@ -8,8 +8,8 @@ pub type oxp_status = i32;
 /// It worked.
 pub const OXP_OK: i32 = 0;
 
-/// A defect of the library: a panic was caught. The handle in use answers
-/// OXP_ERR_POISONED from then on and can only be freed.
+/// A defect of the library: a panic was caught. As after any other error, the call did
+/// nothing and its handles stay usable. Please report the message.
 pub const OXP_ERR_INTERNAL: i32 = -1;
 /// Memory could not be had.
 pub const OXP_ERR_OUT_OF_MEMORY: i32 = -2;
@@ -42,8 +42,6 @@ pub const OXP_ERR_OUT_OF_RANGE: i32 = -17;
 pub const OXP_ERR_INVALID_HANDLE: i32 = -20;
 /// Another call is using this serial handle: another thread, or a callback's caller.
 pub const OXP_ERR_BUSY: i32 = -21;
-/// The handle was in use when a panic was caught; free it.
-pub const OXP_ERR_POISONED: i32 = -22;
 /// The call does not fit what was done with the handle so far.
 pub const OXP_ERR_INVALID_STATE: i32 = -23;
 
@@ -105,7 +103,6 @@ pub extern "C" fn oxp_status_name(status: i32) -> *const c_char {
         OXP_ERR_OUT_OF_RANGE => c"OXP_ERR_OUT_OF_RANGE",
         OXP_ERR_INVALID_HANDLE => c"OXP_ERR_INVALID_HANDLE",
         OXP_ERR_BUSY => c"OXP_ERR_BUSY",
-        OXP_ERR_POISONED => c"OXP_ERR_POISONED",
         OXP_ERR_INVALID_STATE => c"OXP_ERR_INVALID_STATE",
         OXP_ERR_INVALID_TENSOR => c"OXP_ERR_INVALID_TENSOR",
         OXP_ERR_UNSUPPORTED_DTYPE => c"OXP_ERR_UNSUPPORTED_DTYPE",

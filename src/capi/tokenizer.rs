@@ -67,7 +67,7 @@ pub unsafe extern "C" fn oxp_tokenizer_open(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |_| {
+        guard(err, || {
             let out = Out::new(tokenizer, std::ptr::null_mut(), "tokenizer")?;
             let path = text(path, path_len, "path")?;
             let tokenizer = Tokenizer::from_file(Path::new(path))?;
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn oxp_tokenizer_open_memory(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |_| {
+        guard(err, || {
             let out = Out::new(tokenizer, std::ptr::null_mut(), "tokenizer")?;
             if json.is_null() {
                 return Err(Failure::null("json"));
@@ -122,9 +122,9 @@ pub unsafe extern "C" fn oxp_tokenizer_open_pipeline(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(tokenizer, std::ptr::null_mut(), "tokenizer")?;
-            let pipeline = call.on::<PipelineObject>(pipeline, "pipeline")?;
+            let pipeline = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let Some(tokenizer) = pipeline.pipeline.tokenizer() else {
                 return Err(Failure::new(
                     OXP_ERR_UNSUPPORTED,
@@ -163,9 +163,9 @@ pub unsafe extern "C" fn oxp_tokenizer_encode_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let needed = Out::new(needed, 0, "needed")?;
-            let tokenizer = call.on::<TokenizerObject>(tokenizer, "tokenizer")?;
+            let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let text = self::text(text, text_len, "text")?;
             let found = tokenizer
                 .tokenizer
@@ -193,9 +193,9 @@ pub unsafe extern "C" fn oxp_tokenizer_decode_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let needed = Out::new(needed, 0, "needed")?;
-            let tokenizer = call.on::<TokenizerObject>(tokenizer, "tokenizer")?;
+            let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let ids = array(ids, count, "ids")?;
             let found = tokenizer
                 .tokenizer
@@ -216,9 +216,9 @@ pub unsafe extern "C" fn oxp_tokenizer_get_vocab_size(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(size, 0, "size")?;
-            let tokenizer = call.on::<TokenizerObject>(tokenizer, "tokenizer")?;
+            let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             out.set(tokenizer.tokenizer.vocab_size() as u64);
             Ok(())
         })
@@ -241,10 +241,10 @@ pub unsafe extern "C" fn oxp_tokenizer_get_special(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let id = Out::new(id, -1, "id")?;
             let text = TextOut::optional(text, text_len);
-            let tokenizer = call.on::<TokenizerObject>(tokenizer, "tokenizer")?;
+            let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let [bos, eos, pad, unk, sep] = &tokenizer.special;
             let found = match role {
                 OXP_TOKEN_BOS => bos,
@@ -281,9 +281,9 @@ pub unsafe extern "C" fn oxp_tokenizer_token_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let needed = Out::new(needed, 0, "needed")?;
-            let tokenizer = call.on::<TokenizerObject>(tokenizer, "tokenizer")?;
+            let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let token = token_text(&tokenizer, id)?;
             copy_text(&token, buffer, capacity, &needed)
         })
@@ -303,9 +303,9 @@ pub unsafe extern "C" fn oxp_tokenizer_find_token(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(id, -1, "id")?;
-            let tokenizer = call.on::<TokenizerObject>(tokenizer, "tokenizer")?;
+            let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let token = text(token, token_len, "token")?;
             out.set(tokenizer.tokenizer.token_to_id(token).unwrap_or(-1));
             Ok(())
@@ -325,9 +325,9 @@ pub unsafe extern "C" fn oxp_tokenizer_is_special(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, |call| {
+        guard(err, || {
             let out = Out::new(special, 0, "special")?;
-            let tokenizer = call.on::<TokenizerObject>(tokenizer, "tokenizer")?;
+            let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             token_text(&tokenizer, id)?;
             out.set(tokenizer.tokenizer.is_special(id).into());
             Ok(())

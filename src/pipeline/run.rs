@@ -340,25 +340,22 @@ impl Run {
         let logprob = log_probability(&self.logits, logit);
         if !self.logits_are_used {
             self.refuse_finished()?;
-            return self.accept(id, logprob, Timings::default());
         }
-        let replaced = self.transcript.tokens().last().copied();
-        let finished = self.finished.take();
-        self.transcript.unchoose();
-        let outcome = self.accept(id, logprob, Timings::default());
-        if let (Err(_), Some(replaced)) = (&outcome, replaced) {
-            // The token that was there had its text made once already.
-            self.transcript.choose(replaced, finished.is_some())?;
-            self.finished = finished;
-        }
-        outcome
+        self.accept(id, logprob, Timings::default())
     }
 
-    /// Appends the chosen token and says what that means.
+    /// Appends the chosen token, or puts it in the place of the one that has been chosen from
+    /// the same logits, and says what that means.
     fn accept(&mut self, id: i32, logprob: f32, timings: Timings) -> Result<Event, PipelineError> {
-        let in_turn = self.transcript.chosen_in_turn() + 1;
-        let finish = self.stop.check(id, in_turn, self.transcript.len() as u64 + 1);
-        let text = self.transcript.choose(id, finish.is_some())?;
+        let instead = self.logits_are_used;
+        let more = u64::from(!instead);
+        let in_turn = self.transcript.chosen_in_turn() + more;
+        let finish = self.stop.check(id, in_turn, self.transcript.len() as u64 + more);
+        let text = if instead {
+            self.transcript.choose_instead(id, finish.is_some())?
+        } else {
+            self.transcript.choose(id, finish.is_some())?
+        };
         self.finished = finish;
         self.logits_are_used = true;
         self.pool.output_ids.clear();
@@ -374,6 +371,14 @@ impl Run {
             usage: self.transcript.usage(),
             timings,
         }
+    }
+
+    /// Undoes what a call that ended in a panic has left half-done, for callers that catch
+    /// one: the run is then as it was before that call, and usable. After calls that return
+    /// there is nothing to undo.
+    pub fn roll_back(&mut self) {
+        self.pool.roll_back();
+        self.activity.checked = false;
     }
 
     /// Keeps the first `len` tokens. 0 starts over, inputs stay set.

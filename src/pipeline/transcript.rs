@@ -22,6 +22,22 @@ struct Text {
     before: DecodeStream,
 }
 
+impl Text {
+    /// What a chosen token adds to the text of a stream, and the stream after it.
+    fn with(&self, stream: &DecodeStream, id: i32, last: bool) -> Result<(String, DecodeStream), TextError> {
+        let mut stream = stream.clone();
+        let mut piece = String::new();
+        // A model may have more ids than the tokenizer has tokens: those have no text.
+        if self.tokenizer.id_to_token(id).is_some() {
+            piece = stream.push(id)?;
+        }
+        if last {
+            piece.push_str(&stream.flush()?);
+        }
+        Ok((piece, stream))
+    }
+}
+
 impl Transcript {
     pub fn new(tokenizer: Option<&Arc<Tokenizer>>) -> Self {
         Transcript {
@@ -79,17 +95,9 @@ impl Transcript {
     pub fn choose(&mut self, id: i32, last: bool) -> Result<String, TextError> {
         let mut piece = String::new();
         if let Some(text) = &mut self.text {
-            let before = text.stream.clone();
-            let mut stream = text.stream.clone();
-            // A model may have more ids than the tokenizer has tokens: those have no text.
-            if text.tokenizer.id_to_token(id).is_some() {
-                piece = stream.push(id)?;
-            }
-            if last {
-                piece.push_str(&stream.flush()?);
-            }
-            text.before = before;
-            text.stream = stream;
+            let (next, stream) = text.with(&text.stream, id, last)?;
+            piece = next;
+            text.before = std::mem::replace(&mut text.stream, stream);
         }
         self.tokens.push(id);
         self.chosen.push(true);
@@ -98,14 +106,17 @@ impl Transcript {
         Ok(piece)
     }
 
-    /// Takes the last token back, so that another can be chosen in its place.
-    pub fn unchoose(&mut self) {
-        self.tokens.pop();
-        self.chosen.pop();
-        self.count();
+    /// Puts another token in the place of the last, which was chosen; its text as of
+    /// [`choose`](Self::choose).
+    pub fn choose_instead(&mut self, id: i32, last: bool) -> Result<String, TextError> {
+        let mut piece = String::new();
         if let Some(text) = &mut self.text {
-            text.stream = text.before.clone();
+            (piece, text.stream) = text.with(&text.before, id, last)?;
         }
+        if let Some(token) = self.tokens.last_mut() {
+            *token = id;
+        }
+        Ok(piece)
     }
 
     pub fn truncate(&mut self, len: usize) {

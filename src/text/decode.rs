@@ -41,21 +41,30 @@ impl DecodeStream {
     /// incomplete.
     pub fn push(&mut self, id: i32) -> Result<String, TextError> {
         let id = self.tokenizer.known_id(id)?;
-        self.window.push(id);
-        let taken = self.take_new(false);
-        if taken.is_err() {
-            self.window.pop();
-        }
-        taken
+        self.change(|next| {
+            next.window.push(id);
+            next.take_new(false)
+        })
     }
 
     /// What is left, incomplete characters as U+FFFD; the stream then starts anew.
     pub fn flush(&mut self) -> Result<String, TextError> {
-        let rest = self.take_new(true)?;
-        self.window.clear();
-        self.given = 0;
-        self.given_text.clear();
-        Ok(rest)
+        self.change(|next| {
+            let rest = next.take_new(true)?;
+            *next = DecodeStream::new(next.tokenizer.clone(), next.skip_special);
+            Ok(rest)
+        })
+    }
+
+    /// Changes the stream if `step` succeeds, else not at all.
+    fn change(
+        &mut self,
+        step: impl FnOnce(&mut Self) -> Result<String, TextError>,
+    ) -> Result<String, TextError> {
+        let mut next = self.clone();
+        let piece = step(&mut next)?;
+        *self = next;
+        Ok(piece)
     }
 
     fn take_new(&mut self, everything: bool) -> Result<String, TextError> {

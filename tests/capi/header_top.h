@@ -14,10 +14,9 @@
  * `err` may be NULL; if not, it is set to NULL on success and to an object on failure,
  * which the caller frees with oxp_error_free: code, message, component, port, node, file.
  * Nothing is kept per thread. After a failure there is nothing to free but the error:
- * handles that a function would have made are NULL. Handles stay usable after every error
- * but OXP_ERR_INTERNAL: that is a defect of the library, and the handle in use answers
- * OXP_ERR_POISONED from then on and can only be freed. The codes under "Errors:" are those
- * that a function gives beside OXP_ERR_INTERNAL, OXP_ERR_POISONED and, for `cancel`,
+ * handles that a function would have made are NULL. Handles stay usable after every error,
+ * also after OXP_ERR_INTERNAL, which is a defect of the library. The codes under "Errors:"
+ * are those that a function gives beside OXP_ERR_INTERNAL and, for `cancel`,
  * OXP_ERR_INVALID_HANDLE.
  *
  * HANDLES. oxp_session * and its like are no addresses: compare and pass them, nothing

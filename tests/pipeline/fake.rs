@@ -135,6 +135,11 @@ impl Watch {
             watched.fail_with = Some(kind);
         });
     }
+
+    /// Makes the next run panic.
+    pub fn panic_next(&self) {
+        self.with(|watched| watched.fail_at = Some(watched.runs));
+    }
 }
 
 pub struct Fake {
@@ -247,7 +252,11 @@ impl ComponentSession for Fake {
         // Fails late, when rooms have been written into.
         if fails {
             watched.fail_at = None;
-            return Err(watched.fail_with.take().expect("what to fail with").into());
+            let Some(kind) = watched.fail_with.take() else {
+                drop(watched);
+                panic!("made to panic");
+            };
+            return Err(kind.into());
         }
         let known = outputs.iter().filter(|output| output.known_shape.is_some());
         let known = known.map(|output| output.name.to_owned()).collect();

@@ -1,5 +1,6 @@
 //! A call that fails leaves the run as it was, and usable.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use oxpipe::component::{CancelToken, ComponentErrorKind, DataType, RunControl, TensorView};
@@ -44,6 +45,34 @@ fn a_step_that_fails_can_be_taken_again() {
                 run.step(&control).unwrap().token,
                 Some(token),
                 "failing at {failing}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_step_that_panics_can_be_rolled_back_and_taken_again() {
+    let expected = continuation(&PROMPT, 6, 0);
+    for panicking in 0..6 {
+        let (pipeline, watch) = language_model("");
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        run.append_tokens(&PROMPT).unwrap();
+        let control = RunControl::default();
+        for (step, &token) in expected.iter().enumerate() {
+            if step == panicking {
+                let tokens = run.tokens().to_vec();
+                let present = run.get_tensor("model.present").unwrap().to_tensor().unwrap();
+                watch.panic_next();
+                catch_unwind(AssertUnwindSafe(|| run.step(&control))).unwrap_err();
+                run.roll_back();
+                assert_eq!(run.tokens(), tokens);
+                let after = run.get_tensor("model.present").unwrap();
+                assert_eq!((after.shape(), after.bytes()), (present.shape(), present.bytes()));
+            }
+            assert_eq!(
+                run.step(&control).unwrap().token,
+                Some(token),
+                "panicking at {panicking}"
             );
         }
     }
