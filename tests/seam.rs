@@ -257,7 +257,7 @@ fn wrong_requests_never_reach_the_backend() {
         (
             &[good_x, ids, unknown],
             &["y"],
-            r#"component "echo": has no input "z"; its inputs are "x", "ids", "bias""#,
+            r#"component "echo": there is no input "z"; the inputs are "x", "ids", "bias""#,
         ),
         (
             &[good_x],
@@ -272,7 +272,7 @@ fn wrong_requests_never_reach_the_backend() {
         (
             &[good_x, wrong_dtype],
             &["y"],
-            r#"component "echo": input "ids" is int32, expected int64"#,
+            r#"component "echo": input "ids" is int32, expected int64; convert it first, types are never converted here"#,
         ),
         (
             &[x(&[2, 4], &x_bytes), ids],
@@ -287,7 +287,7 @@ fn wrong_requests_never_reach_the_backend() {
         (
             &[good_x, ids],
             &["z"],
-            r#"component "echo": has no output "z"; its outputs are "y", "text""#,
+            r#"component "echo": there is no output "z"; the outputs are "y", "text""#,
         ),
         (
             &[good_x, ids],

@@ -35,7 +35,9 @@ impl ComponentError {
     /// The node that the error is about, if it is about one.
     pub fn node(&self) -> Option<&str> {
         match &*self.kind {
-            ComponentErrorKind::Node { node, .. } => Some(node),
+            ComponentErrorKind::Node { node, .. } | ComponentErrorKind::InvalidNode { node, .. } => {
+                Some(node)
+            }
             _ => None,
         }
     }
@@ -44,7 +46,9 @@ impl ComponentError {
     pub fn file(&self) -> Option<&std::path::Path> {
         match &*self.kind {
             ComponentErrorKind::Io { path, .. } => Some(path),
-            ComponentErrorKind::InvalidModel { path, .. } => path.as_deref(),
+            ComponentErrorKind::InvalidModel { path, .. } | ComponentErrorKind::InvalidNode { path, .. } => {
+                path.as_deref()
+            }
             _ => None,
         }
     }
@@ -75,9 +79,9 @@ impl From<ComponentErrorKind> for ComponentError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ComponentErrorKind {
-    #[error("has no input \"{port}\"; its inputs are {}", list(.known))]
+    #[error("there is no input \"{port}\"; the inputs are {}", list(.known))]
     UnknownInput { port: String, known: Vec<String> },
-    #[error("has no output \"{port}\"; its outputs are {}", list(.known))]
+    #[error("there is no output \"{port}\"; the outputs are {}", list(.known))]
     UnknownOutput { port: String, known: Vec<String> },
     #[error("input \"{port}\" is missing; it expects {expected}")]
     MissingInput { port: String, expected: String },
@@ -87,7 +91,9 @@ pub enum ComponentErrorKind {
     DuplicateOutput { port: String },
     #[error("port \"{port}\" is {found}, a type that does not cross this interface")]
     UnsupportedPortType { port: String, found: String },
-    #[error("input \"{port}\" is {found}, expected {expected}")]
+    #[error(
+        "input \"{port}\" is {found}, expected {expected}; convert it first, types are never converted here"
+    )]
     WrongDtype {
         port: String,
         found: DataType,
@@ -119,6 +125,14 @@ pub enum ComponentErrorKind {
     },
     #[error("{}: {message}", path_or_memory(.path))]
     InvalidModel { path: Option<PathBuf>, message: String },
+    /// A node that cannot be right, whatever the inputs are; found when the model is loaded.
+    #[error("{}: node \"{node}\" ({op}): {message}", path_or_memory(.path))]
+    InvalidNode {
+        path: Option<PathBuf>,
+        node: String,
+        op: String,
+        message: String,
+    },
     /// Every operator that the native runtime lacks, one line each.
     #[error("the native runtime lacks {} operator(s) of this model: {}", .missing.len(), .missing.join("; "))]
     MissingOperators { missing: Vec<String> },

@@ -33,7 +33,7 @@ impl NativeSession {
     /// [`Io`](ComponentErrorKind::Io) when there is no such file or it is not a model.
     pub fn load(name: &str, source: &ModelSource, _options: &NativeOptions) -> Result<Self, ComponentError> {
         let graph = Model::open(source)
-            .and_then(|mut model| Graph::load(&mut model))
+            .and_then(|mut model| Graph::load(&mut model).map_err(|kind| model.invalid_node(kind)))
             .map_err(|kind| ComponentError::new(name, kind))?;
         Ok(NativeSession {
             name: name.to_owned(),

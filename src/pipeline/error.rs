@@ -69,8 +69,12 @@ pub enum RequestError {
     Finished { reason: &'static str },
     #[error("cannot rewind to {to} tokens; the run has {have}")]
     RewindBeyond { to: usize, have: usize },
-    #[error("{have} tokens and {more} more are above the model's {limit}")]
+    #[error(
+        "{have} tokens and {more} more are above the {limit} that the model takes; append fewer, or rewind first"
+    )]
     ContextFull { have: usize, more: usize, limit: usize },
+    #[error("the run has {limit} tokens, as many as the model takes; rewind to make room for another")]
+    SequenceFull { limit: u64 },
     #[error("the package has no tokenizer; append token ids")]
     NoTokenizer,
     #[error("component \"{component}\" does not run {asked}; its phase is {phase}")]
@@ -157,6 +161,7 @@ impl PipelineError {
         match self {
             PipelineError::Package(error) => error.component(),
             PipelineError::Component(error) => Some(error.component.as_str()).filter(|name| !name.is_empty()),
+            PipelineError::Request(R::UnknownComponent { found, .. }) => Some(found),
             PipelineError::Request(
                 R::UnknownPort { component, .. }
                 | R::NotSettable { component, .. }
@@ -236,7 +241,7 @@ fn component_kind(kind: &ComponentErrorKind) -> ErrorKind {
         K::WrongDtype { .. } | K::WrongRank { .. } | K::WrongDim { .. } | K::BadTensor { .. } => {
             ErrorKind::BadTensor
         }
-        K::InvalidModel { .. } => ErrorKind::BadModel,
+        K::InvalidModel { .. } | K::InvalidNode { .. } => ErrorKind::BadModel,
         K::MissingOperators { .. } => ErrorKind::Unsupported,
         K::Io { .. } => ErrorKind::Io,
         K::BackendUnavailable { .. } => ErrorKind::BackendUnavailable,
@@ -262,6 +267,7 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         R::NoValue { .. }
         | R::NoTokens
         | R::Finished { .. }
+        | R::SequenceFull { .. }
         | R::WrongPhase { .. }
         | R::NoTokenLoop { .. }
         | R::NoLogits => ErrorKind::InvalidState,

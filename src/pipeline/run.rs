@@ -271,6 +271,7 @@ impl Run {
             self.finished = Some(FinishReason::Completed);
             return Ok(self.event(None, String::new(), 0.0, timings));
         };
+        self.refuse_full()?;
         let timings = self.feed(token_loop, control)?;
         let choice = self.choose_greedy(token_loop)?;
         let id = i32::try_from(choice.index).map_err(|_| RequestError::TokenOutOfRange {
@@ -340,6 +341,7 @@ impl Run {
         let logprob = log_probability(&self.logits, logit);
         if !self.logits_are_used {
             self.refuse_finished()?;
+            self.refuse_full()?;
         }
         self.accept(id, logprob, Timings::default())
     }
@@ -386,6 +388,10 @@ impl Run {
         let have = self.transcript.len();
         if len > have {
             return Err(RequestError::RewindBeyond { to: len, have }.into());
+        }
+        if len == have {
+            // Nothing goes, so nothing changes: a finished answer stays finished.
+            return Ok(());
         }
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
@@ -546,6 +552,14 @@ impl Run {
             what,
             strategy: self.pipeline.shared().spec.strategy,
         })
+    }
+
+    /// An error when there is no room for another token.
+    fn refuse_full(&self) -> Result<(), RequestError> {
+        match self.stop.context_length {
+            Some(limit) if self.transcript.len() as u64 >= limit => Err(RequestError::SequenceFull { limit }),
+            _ => Ok(()),
+        }
     }
 
     fn refuse_finished(&self) -> Result<(), RequestError> {

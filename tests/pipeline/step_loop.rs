@@ -115,7 +115,7 @@ fn a_second_turn_goes_on_where_the_first_ended() {
 #[test]
 fn rewinding_anywhere_is_as_if_the_rest_had_not_been() {
     let (pipeline, _) = language_model("");
-    for len in 0..=10 {
+    for len in 0..10 {
         let mut run = Run::new(&pipeline, &settings(5)).unwrap();
         run.append_tokens(&PROMPT).unwrap();
         generate(&mut run);
@@ -223,7 +223,46 @@ fn a_run_ends_on_an_end_token_a_limit_or_a_full_context() {
     assert_eq!(generate(&mut run).len(), 2);
     assert_eq!(run.finished(), Some(FinishReason::ContextFull));
     let error = run.append_tokens(&[1]).unwrap_err();
-    assert_eq!(error.to_string(), "7 tokens and 1 more are above the model's 7");
+    assert_eq!(
+        error.to_string(),
+        "7 tokens and 1 more are above the 7 that the model takes; append fewer, or rewind first"
+    );
+}
+
+#[test]
+fn a_sequence_never_gets_longer_than_the_context() {
+    let control = RunControl::default();
+    let limited = DECODER_METADATA.replace("model:", "model:\n  max_sequence_length: 5");
+    let pipeline = open(&limited, vec![("model", super::fake::decoder())]).unwrap();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    let error = run.step(&control).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidState);
+    assert_eq!(
+        error.to_string(),
+        "the run has 5 tokens, as many as the model takes; rewind to make room for another"
+    );
+    // The logits of the last position are to be had all the same.
+    run.forward(&control).unwrap();
+    assert_eq!(run.force_token(1).unwrap_err().kind(), ErrorKind::InvalidState);
+    assert_eq!(run.tokens(), PROMPT);
+    run.rewind(4).unwrap();
+    let event = run.step(&control).unwrap();
+    assert_eq!(event.token, Some(next_token(&PROMPT[..4], 0)));
+    assert_eq!(event.finish, Some(FinishReason::ContextFull));
+}
+
+#[test]
+fn a_rewind_that_removes_nothing_does_not_go_on_with_a_finished_answer() {
+    let (pipeline, _) = language_model("");
+    let mut run = Run::new(&pipeline, &settings(2)).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    let answer = generate(&mut run);
+    assert_eq!(answer.len(), 2);
+    run.rewind(PROMPT.len() + 2).unwrap();
+    assert_eq!(run.finished(), Some(FinishReason::MaxTokens));
+    run.rewind(PROMPT.len() + 1).unwrap();
+    assert_eq!(generate(&mut run), answer[1..]);
 }
 
 #[test]

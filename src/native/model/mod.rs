@@ -72,6 +72,19 @@ impl Model {
         }
     }
 
+    /// What a node's error means when the model is only being loaded.
+    pub(super) fn invalid_node(&self, error: ComponentErrorKind) -> ComponentErrorKind {
+        match error {
+            ComponentErrorKind::Node { node, op, message } => ComponentErrorKind::InvalidNode {
+                path: self.path.clone(),
+                node,
+                op,
+                message,
+            },
+            error => error,
+        }
+    }
+
     /// The value of a tensor of this model; `what` names it in errors.
     pub(super) fn tensor(&mut self, proto: &TensorProto, what: &str) -> Result<Tensor, ComponentErrorKind> {
         let external = &mut self.external;
