@@ -45,6 +45,22 @@ impl Failure {
         Failure::new(OXP_ERR_INVALID_ARGUMENT, message)
     }
 
+    /// Says which component a failure is about, if it does not say yet.
+    pub fn at_component(mut self, component: &str) -> Self {
+        if self.0.component.is_empty() {
+            component.clone_into(&mut self.0.component);
+        }
+        self
+    }
+
+    /// Says which port a failure is about, if it does not say yet.
+    pub fn at_port(mut self, port: &str) -> Self {
+        if self.0.port.is_empty() {
+            port.clone_into(&mut self.0.port);
+        }
+        self
+    }
+
     pub fn code(&self) -> i32 {
         self.0.code
     }

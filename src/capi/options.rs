@@ -273,7 +273,10 @@ fn invalid(key: &str, value: &str, expected: &str) -> Failure {
 }
 
 fn number(key: &str, value: &str, least: u64, most: u64) -> Result<u64> {
-    let number = value.parse::<u64>().ok().filter(|n| (least..=most).contains(n));
+    // `parse` takes a sign as well.
+    let digits = Some(value).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
+    let number = digits.and_then(|digits| digits.parse::<u64>().ok());
+    let number = number.filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| invalid(key, value, &format!("a whole number from {least} to {most}")))
 }
 

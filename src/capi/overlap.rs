@@ -8,24 +8,45 @@ pub(super) struct Span<'a> {
     start: usize,
     end: usize,
     written: bool,
+    part: Part,
     what: &'a str,
+}
+
+/// What of a tensor lies in a range.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    Data,
+    Shape,
+    /// An array of descriptors.
+    Array,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Data => "the data of",
+            Part::Shape => "the shape of",
+            Part::Array => "the array of",
+        }
+    }
 }
 
 impl<'a> Span<'a> {
     /// The range must not wrap, which whoever read the pointer has checked.
-    pub fn read(start: usize, len: usize, what: &'a str) -> Self {
+    pub fn read(start: usize, len: usize, part: Part, what: &'a str) -> Self {
         Span {
             start,
             end: start.saturating_add(len),
             written: false,
+            part,
             what,
         }
     }
 
-    pub fn write(start: usize, len: usize, what: &'a str) -> Self {
+    pub fn write(start: usize, len: usize, part: Part, what: &'a str) -> Self {
         Span {
             written: true,
-            ..Span::read(start, len, what)
+            ..Span::read(start, len, part, what)
         }
     }
 }
@@ -44,9 +65,12 @@ pub(super) fn check(mut spans: Vec<Span<'_>>) -> Result<()> {
             return Err(Failure::new(
                 OXP_ERR_OVERLAP,
                 format!(
-                    "{} ({} bytes) and {} ({} bytes) overlap in memory; give each output memory of its own",
+                    "{} {} ({} bytes) and {} {} ({} bytes) overlap in memory; give each output memory of its \
+                     own",
+                    rival.part.name(),
                     rival.what,
                     rival.end - rival.start,
+                    span.part.name(),
                     span.what,
                     span.end - span.start
                 ),
@@ -69,8 +93,8 @@ mod tests {
 
     fn clash(spans: &[(usize, usize, bool)]) -> bool {
         let spans = spans.iter().map(|&(start, len, written)| match written {
-            true => Span::write(start, len, "w"),
-            false => Span::read(start, len, "r"),
+            true => Span::write(start, len, Part::Data, "w"),
+            false => Span::read(start, len, Part::Data, "r"),
         });
         check(spans.collect()).is_err()
     }

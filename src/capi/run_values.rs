@@ -4,9 +4,10 @@
 use std::ffi::c_char;
 
 use super::error::oxp_error;
+use super::failure::Failure;
 use super::guard::guard;
 use super::handle;
-use super::overlap::{self, Span};
+use super::overlap::{self, Part, Span};
 use super::run::{OXP_FINISH_NONE, RunObject, finish_code, nanoseconds, oxp_run};
 use super::status::oxp_status;
 use super::strings::{Out, copy_out, text};
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn oxp_run_set_input(
             let mut state = run.0.enter()?;
             let address = text(address, address_len, "address")?;
             let label = format!("input \"{address}\"");
-            let value = read_tensor(tensor, &label)?;
+            let value = read_tensor(tensor, &label).map_err(|failure| at_address(failure, address))?;
             Ok(state.run.set_input(address, value.view(&label)?)?)
         })
     }
@@ -138,15 +139,20 @@ pub unsafe extern "C" fn oxp_run_copy_tensor(
             let state = run.0.enter()?;
             let address = text(address, address_len, "address")?;
             let room = Room::new(tensor, "tensor")?;
-            let mut spans = vec![Span::write(tensor.addr(), size_of::<oxp_tensor_out>(), "tensor")];
-            spans.extend(room.spans("the memory of tensor"));
+            let mut spans = vec![Span::write(
+                tensor.addr(),
+                size_of::<oxp_tensor_out>(),
+                Part::Array,
+                "tensor",
+            )];
+            spans.extend(room.spans("tensor"));
             overlap::check(spans)?;
             match room.store(state.run.get_tensor(address)?) {
                 true => Ok(()),
-                false => Err(too_small(&[format!(
-                    "\"{address}\" {}",
-                    room.shortage().unwrap_or_default()
-                )])),
+                false => Err(at_address(
+                    too_small(&[&format!("\"{address}\" {}", room.shortage().unwrap_or_default())]),
+                    address,
+                )),
             }
         })
     }
@@ -236,5 +242,13 @@ pub unsafe extern "C" fn oxp_run_get_stats(
             });
             Ok(())
         })
+    }
+}
+
+/// A failure about the port of an address, "component.port".
+fn at_address(failure: Failure, address: &str) -> Failure {
+    match address.split_once('.') {
+        Some((component, port)) => failure.at_component(component).at_port(port),
+        None => failure.at_port(address),
     }
 }

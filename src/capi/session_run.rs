@@ -15,7 +15,7 @@ use super::failure::{Failure, Result};
 use super::guard::guard;
 use super::handle;
 use super::outputs::{OutputsObject, oxp_outputs};
-use super::overlap::{self, Span};
+use super::overlap::{self, Part, Span};
 use super::ports::Ports;
 use super::session::{SessionObject, oxp_session};
 use super::status::oxp_status;
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn oxp_session_run(
             let mut component = session.turn(&control)?;
             session.test_hook.reached();
             if rooms.known_to_be_short(&mut **component, &views)? {
-                return Err(too_small(&rooms.shortages()));
+                return Err(rooms.too_small());
             }
             let results = {
                 let mut outputs: Vec<Output<'_>> = rooms
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn oxp_session_run(
             drop(component);
             match rooms.store(results)? {
                 true => Ok(()),
-                false => Err(too_small(&rooms.shortages())),
+                false => Err(rooms.too_small()),
             }
         })
     }
@@ -261,7 +261,7 @@ impl<'a> Inputs<'a> {
         unsafe {
             for (name, tensor) in read_named(inputs, count)? {
                 let label = format!("input \"{name}\"");
-                let value = read_descriptor(&tensor, &label)?;
+                let value = read_descriptor(&tensor, &label).map_err(|failure| failure.at_port(name))?;
                 read.labels.push(label);
                 read.inputs.push((own(ports, name), value));
             }
@@ -271,7 +271,7 @@ impl<'a> Inputs<'a> {
 
     fn spans(&self) -> Vec<Span<'_>> {
         let pairs = self.inputs.iter().zip(&self.labels);
-        pairs.map(|((_, value), label)| value.span(label)).collect()
+        pairs.flat_map(|((_, value), label)| value.spans(label)).collect()
     }
 
     fn views(&self) -> Result<Vec<Input<'_>>> {
@@ -320,7 +320,8 @@ impl<'a> Rooms<'a> {
                 let name_len = (&raw const (*output).name_len).read_unaligned();
                 let name = text(name_pointer, name_len, &format!("outputs[{index}].name"))?;
                 let label = format!("output \"{name}\"");
-                read.rooms.push(Room::new(&raw mut (*output).tensor, &label)?);
+                let room = Room::new(&raw mut (*output).tensor, &label);
+                read.rooms.push(room.map_err(|failure| failure.at_port(name))?);
                 read.labels.push(label);
                 read.names.push(own(ports, name));
             }
@@ -333,7 +334,7 @@ impl<'a> Rooms<'a> {
     }
 
     fn add_spans<'s>(&'s self, spans: &mut Vec<Span<'s>>) {
-        spans.push(Span::write(self.array.0, self.array.1, "the outputs array"));
+        spans.push(Span::write(self.array.0, self.array.1, Part::Array, "outputs"));
         for (room, label) in self.rooms.iter().zip(&self.labels) {
             spans.extend(room.spans(label));
         }
@@ -391,10 +392,14 @@ impl<'a> Rooms<'a> {
         Ok(fits)
     }
 
-    fn shortages(&self) -> Vec<String> {
-        let pairs = self.rooms.iter().zip(&self.labels);
-        pairs
-            .filter_map(|(room, label)| Some(format!("{label} {}", room.shortage()?)))
-            .collect()
+    /// The error of rooms that are too small, about the first of them.
+    fn too_small(&self) -> Failure {
+        let pairs = self.rooms.iter().zip(&self.names).zip(&self.labels);
+        let short: Vec<(&str, String)> = pairs
+            .filter_map(|((room, name), label)| Some((&**name, format!("{label} {}", room.shortage()?))))
+            .collect();
+        let port = short.first().map_or("", |(name, _)| name);
+        let shortages: Vec<&str> = short.iter().map(|(_, shortage)| &**shortage).collect();
+        too_small(&shortages).at_port(port)
     }
 }

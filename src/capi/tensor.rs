@@ -11,7 +11,7 @@ use crate::component::{
 
 use super::dtype;
 use super::failure::{Failure, Result};
-use super::overlap::Span;
+use super::overlap::{Part, Span};
 use super::ports::pointer;
 use super::status::{OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_INVALID_TENSOR, OXP_ERR_STRUCT_SIZE};
 use super::strings::{array, in_address_space, text};
@@ -115,6 +115,8 @@ pub(super) struct TensorArg<'a> {
     pub dtype: DataType,
     /// A copy: the caller's dims need not be aligned.
     pub shape: Shape,
+    /// Where the caller's dims are.
+    dims_address: usize,
     pub bytes: &'a [u8],
 }
 
@@ -124,8 +126,11 @@ impl TensorArg<'_> {
     }
 
     /// The caller's memory that a call reads through this.
-    pub fn span<'w>(&self, what: &'w str) -> Span<'w> {
-        Span::read(self.bytes.as_ptr().addr(), self.bytes.len(), what)
+    pub fn spans<'w>(&self, what: &'w str) -> [Span<'w>; 2] {
+        [
+            Span::read(self.bytes.as_ptr().addr(), self.bytes.len(), Part::Data, what),
+            Span::read(self.dims_address, size_of_val(&*self.shape), Part::Shape, what),
+        ]
     }
 }
 
@@ -151,6 +156,7 @@ pub(super) unsafe fn read_tensor<'a>(pointer: *const oxp_tensor_in, what: &str) 
 pub(super) unsafe fn read_descriptor<'a>(tensor: &oxp_tensor_in, what: &str) -> Result<TensorArg<'a>> {
     // SAFETY: the caller's promise.
     let (dtype, shape) = unsafe { read_type(tensor, what)? };
+    let dims_address = tensor.shape.addr();
     let expected = byte_len(dtype, &shape).map_err(|error| Failure::tensor(what, &error))?;
     if tensor.byte_len != expected as u64 {
         let error = TensorError::ByteLength {
@@ -165,6 +171,7 @@ pub(super) unsafe fn read_descriptor<'a>(tensor: &oxp_tensor_in, what: &str) -> 
         return Ok(TensorArg {
             dtype,
             shape,
+            dims_address,
             bytes: &[],
         });
     }
@@ -179,7 +186,12 @@ pub(super) unsafe fn read_descriptor<'a>(tensor: &oxp_tensor_in, what: &str) -> 
     }
     // SAFETY: the caller's promise for `byte_len` bytes at `data`.
     let bytes = unsafe { super::strings::bytes(tensor.data, tensor.byte_len, what)? };
-    Ok(TensorArg { dtype, shape, bytes })
+    Ok(TensorArg {
+        dtype,
+        shape,
+        dims_address,
+        bytes,
+    })
 }
 
 /// Dtype and dims of a descriptor, without its data.
@@ -321,8 +333,8 @@ impl Room {
     /// What the call writes through this.
     pub fn spans<'w>(&self, what: &'w str) -> [Span<'w>; 2] {
         [
-            Span::write(self.data.addr(), self.capacity, what),
-            Span::write(self.shape.addr(), self.shape_capacity * 8, what),
+            Span::write(self.data.addr(), self.capacity, Part::Data, what),
+            Span::write(self.shape.addr(), self.shape_capacity * 8, Part::Shape, what),
         ]
     }
 
@@ -422,7 +434,7 @@ impl Room {
 }
 
 /// The error of rooms that are too small; all sizes have been set.
-pub(super) fn too_small(shortages: &[String]) -> Failure {
+pub(super) fn too_small(shortages: &[&str]) -> Failure {
     Failure::new(
         OXP_ERR_BUFFER_TOO_SMALL,
         format!(

@@ -30,6 +30,7 @@ pub fn write_models(folder: &Path) {
     );
     write("slow.onnx", slow());
     write("string.onnx", unsupported());
+    write("wrong_attribute.onnx", wrong_attribute());
     for dtype in DTYPES {
         for rank in 0..=5 {
             write(&format!("identity_{dtype}_{rank}.onnx"), identity(dtype, rank));
@@ -116,6 +117,15 @@ fn unsupported() -> Vec<u8> {
         .encode()
 }
 
+/// A node that no runtime can run: Cast to an element type that there is not.
+fn wrong_attribute() -> Vec<u8> {
+    Model::new()
+        .input("x", FLOAT, "[n]")
+        .output("y", FLOAT, "[n]")
+        .node(Node::new("Cast", &["x"], &["y"]).name("to_nothing").int("to", 99))
+        .encode()
+}
+
 /// Bytes that are the same in every run and mean nothing.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x2545_F491_4F6C_DD1Du64;
@@ -142,6 +152,19 @@ pub fn write_package(folder: &Path) {
     write("tokenizer.json", TOKENIZER.into());
     write("tokenizer_config.json", TOKENIZER_CONFIG.into());
     write("bytes_tokenizer.json", BYTES_TOKENIZER.into());
+}
+
+/// Writes a package of one slow component, which runs once.
+pub fn write_slow_package(folder: &Path) {
+    let metadata = "\
+schema_version: v1
+pipeline:
+  models:
+    slow: {filename: slow.onnx}
+  strategy: {kind: single_pass, model: slow}
+";
+    fs::write(folder.join("slow.onnx"), slow()).expect("a file can be written");
+    fs::write(folder.join("inference_metadata.yaml"), metadata).expect("a file can be written");
 }
 
 pub fn package_models() -> Vec<(&'static str, Vec<u8>)> {
