@@ -11,6 +11,8 @@
  * goes on until that ends. */
 #include "example.h"
 
+#define USAGE "chat PACKAGE [--backend [COMPONENT=]native|ort|auto]... [--max-tokens N] [--ids FILE] [QUESTION]"
+
 /* A string that grows. */
 typedef struct text {
     char *data;
@@ -182,17 +184,21 @@ int main(int argc, char **argv)
     int i;
 
     memset(&c, 0, sizeof c);
-    if (argc < 2)
-        die("usage", "chat PACKAGE [--backend [COMPONENT=]native|ort|auto]... [--max-tokens N] [--ids FILE] [QUESTION]");
+    if (argc < 2 || strcmp(argv[1], "--help") == 0)
+        die("usage", USAGE);
 
     must(oxp_options_create(OXP_OPTIONS_PIPELINE, &pipeline_options, &error), &error);
     must(oxp_options_create(OXP_OPTIONS_RUN, &run_options, &error), &error);
     for (i = 2; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (argv[i][0] != '-') {
+            if (argv[i][0] == '\0')
+                die("an empty question; usage", USAGE);
             append_string(&question, argv[i]);
             continue;
         }
+        if (value == NULL)
+            die("nothing comes after the last option, or it is none; usage", USAGE);
         if (strcmp(argv[i], "--backend") == 0)
             set_backend(pipeline_options, value);
         else if (strcmp(argv[i], "--max-tokens") == 0)
@@ -201,7 +207,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--ids") == 0)
             c.ids_path = value;
         else
-            die("not understood", argv[i]);
+            die("not an option; usage", USAGE);
         i++;
     }
 

@@ -15,6 +15,9 @@
 #include "example.h"
 
 #define MAX_ARGUMENTS 64
+#define USAGE                                                                                      \
+    "pipeline PACKAGE [--backend [COMPONENT=]native|ort|auto]... [--tokens ID,ID,...] [--text TEXT] " \
+    "[--max-tokens N] [--print COMPONENT.PORT]... [COMPONENT.PORT=FILE[:DIM,DIM,...]]..."
 
 static const char *phase_name(uint32_t phase)
 {
@@ -95,18 +98,20 @@ int main(int argc, char **argv)
     const char *ids = NULL, *text = NULL;
     int file_count = 0, print_count = 0, step = 0, i;
 
-    if (argc < 2 || argc > MAX_ARGUMENTS)
-        die("usage", "pipeline PACKAGE [option...] [COMPONENT.PORT=FILE[:DIM,DIM,...]]...");
+    if (argc < 2 || argc > MAX_ARGUMENTS || strcmp(argv[1], "--help") == 0)
+        die("usage", USAGE);
 
     must(oxp_options_create(OXP_OPTIONS_PIPELINE, &pipeline_options, &error), &error);
     must(oxp_options_create(OXP_OPTIONS_RUN, &run_options, &error), &error);
     for (i = 2; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (argv[i][0] != '-') {
             if (!load_tensor(argv[i], &files[file_count++]))
-                die("not understood", argv[i]);
+                die("not COMPONENT.PORT=FILE", argv[i]);
             continue;
         }
+        if (value == NULL)
+            die("nothing comes after the last option, or it is none; usage", USAGE);
         if (strcmp(argv[i], "--backend") == 0)
             set_backend(pipeline_options, value);
         else if (strcmp(argv[i], "--tokens") == 0)
@@ -119,7 +124,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--print") == 0)
             to_print[print_count++] = value;
         else
-            die("not understood", argv[i]);
+            die("not an option; usage", USAGE);
         i++;
     }
 

@@ -23,7 +23,7 @@ int main(int argc, char **argv)
     int32_t status;
     int arg;
 
-    if (argc < 2)
+    if (argc < 2 || strcmp(argv[1], "--help") == 0)
         die("usage", "session MODEL.onnx [--backend native|ort|auto] [INPUT=FILE[:DIM,DIM,...]]...");
 
     must(oxp_options_create(OXP_OPTIONS_SESSION, &options, &error), &error);
@@ -33,7 +33,7 @@ int main(int argc, char **argv)
             must(oxp_options_set(options, "backend", OXP_NUL_TERMINATED, argv[arg], OXP_NUL_TERMINATED, &error),
                  &error);
         } else if (file_count == MAX_PORTS || !load_tensor(argv[arg], &files[file_count++])) {
-            die("not understood", argv[arg]);
+            die("not INPUT=FILE", argv[arg]);
         }
     }
 
