@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 mod compiler;
+mod copies;
 mod exports;
 mod fixtures;
 mod header;

@@ -88,6 +88,16 @@ pub fn package_folder() -> &'static Path {
     &FOLDER
 }
 
+/// The package of [`models::write_slow_package`], made once.
+pub fn slow_package_folder() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let folder = scratch("slow_package");
+        models::write_slow_package(&folder);
+        folder
+    });
+    &FOLDER
+}
+
 /// A compiled program.
 pub struct Program {
     pub name: String,
@@ -271,6 +281,14 @@ fn panic() {
     check(
         "panic",
         &[path(model_folder()), path(package_folder()), "BACKEND"],
+    );
+}
+
+#[test]
+fn deadlines() {
+    check(
+        "deadlines",
+        &[path(package_folder()), path(slow_package_folder()), "BACKEND"],
     );
 }
 

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::process::{Command, Output};
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use oxpipe::component::{ComponentSession, DataType, RunControl};
@@ -101,13 +101,15 @@ fn a_run_inside_exit_gives_a_value_or_an_error() {
 #[test]
 fn exit_while_another_thread_runs() {
     if is_child() {
-        std::thread::spawn(|| {
+        let (runs, ran) = mpsc::channel();
+        std::thread::spawn(move || {
             let mut session = negate();
             loop {
                 let _ = run_once(&mut session);
+                let _ = runs.send(());
             }
         });
-        std::thread::sleep(Duration::from_millis(200));
+        ran.recv().unwrap();
         println!("leaving");
         std::process::exit(7);
     }
