@@ -1,9 +1,11 @@
 //! Operators that only move elements, so that any element type goes through one loop over
 //! bytes (and one over strings).
 
-use super::strided::{Strided, at};
+use smallvec::SmallVec;
+
+use super::strided::{Strided, at, dense_strides};
 use crate::native::operator::{OpError, RunContext};
-use crate::native::tensor::{TensorRef, element_count};
+use crate::native::tensor::{Tensor, TensorRef, element_count};
 
 /// Room for as many strings as `dims` say. An allocation that is refused is an error here;
 /// a vector that grows would end the process.
@@ -86,4 +88,72 @@ fn copy_runs<const SIZE: usize>(x: &[u8], walk: &Strided<1>, y: &mut [u8]) {
             y.copy_from_slice(&x[at(start, stride, i) * SIZE..][..SIZE]);
         }
     });
+}
+
+/// For each axis of a result, where in X each position comes from: an offset, or nowhere.
+pub(super) struct Sources {
+    by_axis: Vec<Vec<Option<usize>>>,
+}
+
+impl Sources {
+    /// From the position along each axis of X, of these dims.
+    pub fn new(dims: &[usize], mut by_axis: Vec<Vec<Option<usize>>>) -> Self {
+        for (axis, stride) in by_axis.iter_mut().zip(dense_strides(dims)) {
+            for position in axis.iter_mut().flatten() {
+                *position *= stride as usize;
+            }
+        }
+        Sources { by_axis }
+    }
+
+    /// Output 0, of these dims, takes the elements of `x` from there, and the one of `fill`
+    /// where there is no source along an axis.
+    pub fn copy(
+        &self,
+        cx: &mut RunContext<'_>,
+        x: &TensorRef<'_>,
+        dims: &[usize],
+        fill: &Tensor,
+    ) -> Result<(), OpError> {
+        let (count, fill) = (element_count(dims)?, fill.view());
+        let Some(size) = x.element_type().size() else {
+            let x = x.strings()?;
+            let fill = fill.strings()?.first().cloned().unwrap_or_default();
+            let mut strings = string_room(dims)?;
+            self.for_each(count, |at| {
+                strings.push(at.and_then(|at| x.get(at)).unwrap_or(&fill).clone());
+            });
+            return cx.output_strings(0, dims, strings);
+        };
+        let (bytes, fill) = (x.bytes()?, fill.bytes()?);
+        let mut y = cx
+            .output_bytes(0, x.element_type(), dims)?
+            .into_mut()
+            .chunks_exact_mut(size);
+        self.for_each(count, |at| {
+            if let Some(y) = y.next() {
+                y.copy_from_slice(match at {
+                    Some(at) => &bytes[at * size..][..size],
+                    None => fill,
+                });
+            }
+        });
+        Ok(())
+    }
+
+    /// The source of each of the `count` elements of the result, in order.
+    fn for_each(&self, count: usize, mut visit: impl FnMut(Option<usize>)) {
+        let mut position: SmallVec<[usize; 6]> = SmallVec::from_elem(0, self.by_axis.len());
+        for _ in 0..count {
+            let offsets = self.by_axis.iter().zip(&position).map(|(axis, &at)| axis[at]);
+            visit(offsets.sum());
+            for (at, axis) in position.iter_mut().zip(&self.by_axis).rev() {
+                *at += 1;
+                if *at < axis.len() {
+                    break;
+                }
+                *at = 0;
+            }
+        }
+    }
 }

@@ -14,11 +14,11 @@ use smallvec::SmallVec;
 use super::Built;
 use super::dims::{Integers, axis, axis_flags};
 use super::infer::{input_dims, input_type};
-use super::strided::dense_strides;
+use super::moves::Sources;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::{Dims, Tensor, TensorRef, element_count};
+use crate::native::tensor::{Dims, Tensor, TensorRef};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -173,36 +173,15 @@ impl Operator for Pad {
             )));
         }
         let value = self.value(cx, &x)?;
-        let sources = Sources::new(self.mode, x.dims(), &dims, &pads);
-        let count = element_count(&dims)?;
-        match x.element_type().size() {
-            None => {
-                let (x, fill) = (x.strings()?, value.view());
-                let fill = fill.strings()?.first().cloned().unwrap_or_default();
-                let mut strings = Vec::with_capacity(count);
-                sources.for_each(count, |at| {
-                    strings.push(at.and_then(|at| x.get(at)).unwrap_or(&fill).clone());
-                });
-                cx.output_strings(0, &dims, strings)
-            }
-            Some(size) => {
-                let (bytes, fill) = (x.bytes()?, value.view());
-                let fill = fill.bytes()?;
-                let mut y = cx
-                    .output_bytes(0, x.element_type(), &dims)?
-                    .into_mut()
-                    .chunks_exact_mut(size);
-                sources.for_each(count, |at| {
-                    if let Some(y) = y.next() {
-                        y.copy_from_slice(match at {
-                            Some(at) => &bytes[at * size..][..size],
-                            None => fill,
-                        });
-                    }
-                });
-                Ok(())
-            }
-        }
+        let empty = dims.contains(&0);
+        let sources = (0..x.rank()).map(|axis| {
+            let positions = if empty { 0 } else { dims[axis] };
+            let first = -i128::from(pads[axis].0);
+            let source = |i: usize| self.mode.source(first + i as i128, x.dims()[axis]);
+            (0..positions).map(source).collect()
+        });
+        let sources = Sources::new(x.dims(), sources.collect());
+        sources.copy(cx, &x, &dims, &value)
     }
 }
 
@@ -240,45 +219,4 @@ fn one_float(x: &TensorRef<'_>, value: f32) -> Result<Tensor, OpError> {
     with_float!(x.element_type(), T => {
         Tensor::from_slice(&[], &[T::narrow(Scalar::from_f64(value.into()))])
     })
-}
-
-/// For each axis, where in X each position of the result comes from: an offset, or nothing.
-struct Sources {
-    by_axis: Vec<Vec<Option<usize>>>,
-}
-
-impl Sources {
-    fn new(mode: Mode, from: &[usize], to: &[usize], pads: &PadsByAxis) -> Self {
-        let empty = to.contains(&0);
-        let strides = dense_strides(from);
-        let axis = |axis: usize| {
-            let positions = if empty { 0 } else { to[axis] };
-            let first = -i128::from(pads[axis].0);
-            (0..positions)
-                .map(|i| {
-                    let at = mode.source(first + i as i128, from[axis])?;
-                    Some(at * strides[axis] as usize)
-                })
-                .collect()
-        };
-        Sources {
-            by_axis: (0..from.len()).map(axis).collect(),
-        }
-    }
-
-    /// The source of each of the `count` elements of the result, in order.
-    fn for_each(&self, count: usize, mut visit: impl FnMut(Option<usize>)) {
-        let mut position: SmallVec<[usize; 6]> = SmallVec::from_elem(0, self.by_axis.len());
-        for _ in 0..count {
-            let offsets = self.by_axis.iter().zip(&position).map(|(axis, &at)| axis[at]);
-            visit(offsets.sum());
-            for (at, axis) in position.iter_mut().zip(&self.by_axis).rev() {
-                *at += 1;
-                if *at < axis.len() {
-                    break;
-                }
-                *at = 0;
-            }
-        }
-    }
 }
