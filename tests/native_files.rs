@@ -202,7 +202,7 @@ mod no_model {
     fn versions() {
         let error = refused(|| load_bytes(Model::new().ir_version(99).encode()));
         assert!(is_invalid(&error), "{error:?}");
-        assert_says(&error, &["99", "13"]);
+        assert_says(&error, &["99", "14"]);
         let newer = Model::new()
             .opset("", 1000)
             .input("x", FLOAT, "[]")

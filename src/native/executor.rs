@@ -2,11 +2,13 @@ use std::mem::MaybeUninit;
 
 use smallvec::SmallVec;
 
+use super::control::{BodyState, Control, ControlContext, ControlError};
 use super::element::ElementType;
-use super::graph::{Graph, Node, Plan, Step, ValueId};
-use super::operator::OpError;
-use super::output::{Memory, OutputState};
-use super::tensor::{Dims, Tensor, TensorRef};
+use super::graph::{Action, Graph, Node, Plan, ValueId};
+use super::operator::{OpError, Operator};
+use super::output::Memory;
+use super::tensor::{Dims, TensorRef};
+use super::value::{Value, ValueRef};
 use super::workspace::{NodeRoom, Workspace};
 use crate::component::{ComponentErrorKind, RunControl};
 
@@ -15,8 +17,8 @@ use crate::component::{ComponentErrorKind, RunControl};
 enum Slot {
     #[default]
     Empty,
-    Owned(Tensor),
-    /// The elements of the graph's input of this index.
+    Owned(Value),
+    /// The graph's input of this index; a tensor under these dims.
     Input {
         index: usize,
         dims: Dims,
@@ -47,25 +49,39 @@ pub(super) enum Room<'e> {
 #[derive(Debug)]
 pub(super) enum Produced {
     Room { ty: ElementType, dims: Dims },
-    Owned(Tensor),
+    Owned(Value),
 }
 
-/// Runs plans of one graph, one at a time, and keeps the memory between runs.
+/// Runs plans of one graph, one at a time.
 #[derive(Default)]
 pub(super) struct Executor {
-    pub(super) workspace: Workspace,
     /// One for each value of the graph; all empty between runs.
     slots: Vec<Slot>,
     /// For each value, the index of the graph's output that it is.
     output_of: Vec<Option<usize>>,
+    /// What the graphs of its nodes keep, in the order of the nodes.
+    bodies: Vec<BodyState>,
 }
 
-/// What a run reads and where it may write: lent for the length of the run.
-pub(super) struct Bindings<'b, 'e> {
+/// What a run works on, lent for its length.
+pub(super) struct Run<'r, 'e> {
+    pub(super) graph: &'r Graph,
+    pub(super) plan: &'r Plan,
     /// In the order of the graph's inputs; `None` for those not given.
-    pub(super) inputs: &'b [Option<TensorRef<'e>>],
+    pub(super) inputs: &'r [Option<ValueRef<'e>>],
     /// In the order of the graph's outputs.
-    pub(super) rooms: &'b mut [Room<'e>],
+    pub(super) rooms: &'r mut [Room<'e>],
+    /// Shared with the runs of the graphs around this one and inside it.
+    pub(super) workspace: &'r mut Workspace,
+    pub(super) control: &'r RunControl,
+}
+
+impl Run<'_, '_> {
+    /// Whether anything reads an output of a node.
+    fn is_used(&self, node: &Node, output: usize) -> bool {
+        let value = node.outputs.get(output).copied().flatten();
+        value.is_some_and(|value| self.plan.is_read(value))
+    }
 }
 
 impl Executor {
@@ -78,10 +94,11 @@ impl Executor {
                 *output = Some(index);
             }
         }
+        let bodies = graph.nodes.iter().flat_map(|node| node.action.bodies());
         Executor {
-            workspace: Workspace::default(),
             slots,
             output_of,
+            bodies: bodies.map(BodyState::new).collect(),
         }
     }
 
@@ -89,79 +106,120 @@ impl Executor {
     /// each of the graph's.
     pub(super) fn run(
         &mut self,
-        graph: &Graph,
-        plan: &Plan,
-        bindings: Bindings<'_, '_>,
-        control: &RunControl,
+        mut run: Run<'_, '_>,
         produced: &mut [Option<Produced>],
     ) -> Result<(), ComponentErrorKind> {
         // A run that failed, or whose kernel panicked, may have left values behind.
-        self.clear();
-        let Bindings { inputs, rooms } = bindings;
-        let result = self
-            .run_steps(graph, plan, inputs, rooms, control)
-            .and_then(|()| {
-                for (index, (&value, produced)) in graph.outputs.iter().zip(produced).enumerate() {
-                    if plan.request.outputs.get(index).copied().unwrap_or(false) {
-                        *produced = Some(self.finish(graph, value, index, inputs, rooms)?);
-                    }
+        self.clear(run.workspace);
+        let result = self.run_steps(&mut run).and_then(|()| {
+            let graph = run.graph;
+            for (index, (&value, produced)) in graph.outputs.iter().zip(produced).enumerate() {
+                if run.plan.request.outputs.get(index).copied().unwrap_or(false) {
+                    *produced = Some(self.finish(&mut run, value, index)?);
                 }
-                Ok(())
-            });
-        self.clear();
+            }
+            Ok(())
+        });
+        self.clear(run.workspace);
         result
     }
 
-    fn run_steps(
-        &mut self,
-        graph: &Graph,
-        plan: &Plan,
-        inputs: &[Option<TensorRef<'_>>],
-        rooms: &mut [Room<'_>],
-        control: &RunControl,
-    ) -> Result<(), ComponentErrorKind> {
-        for (index, (input, given)) in graph.inputs.iter().zip(inputs).enumerate() {
+    fn run_steps(&mut self, run: &mut Run<'_, '_>) -> Result<(), ComponentErrorKind> {
+        let (graph, plan) = (run.graph, run.plan);
+        for (index, (input, given)) in graph.inputs.iter().zip(run.inputs).enumerate() {
             if let Some(given) = given {
-                let dims = given.dims().into();
+                let dims = given.tensor().map(|tensor| tensor.dims().into());
+                let dims = dims.unwrap_or_default();
                 self.put(input.value, Slot::Input { index, dims });
             }
         }
         for (value, tensor) in &plan.constants {
-            self.put(*value, Slot::Owned(tensor.clone()));
+            self.put(*value, Slot::Owned(tensor.clone().into()));
         }
-        let is_bounded = control.is_bounded();
+        let is_bounded = run.control.is_bounded();
         for step in &plan.steps {
-            if is_bounded {
-                check(control)?;
+            if is_bounded && let Some(reason) = run.control.stop_reason() {
+                return Err(reason);
             }
             let Some(node) = graph.nodes.get(step.node) else {
                 continue;
             };
-            self.run_step(graph, plan, step, node, inputs, rooms)
-                .map_err(|error| node.error(error))?;
+            let result = match &node.action {
+                Action::Kernel(operator) => {
+                    self.run_kernel(run, node, &**operator).map_err(ControlError::Own)
+                }
+                Action::Control { operator, first_body } => {
+                    self.run_control(run, node, &**operator, *first_body)
+                }
+            };
+            result.map_err(|error| match error {
+                ControlError::Own(error) => node.error(error),
+                ControlError::Inside(error) => error,
+            })?;
+            for &value in &step.last_uses {
+                self.release(value, run.workspace);
+            }
         }
         Ok(())
     }
 
-    fn run_step(
+    /// Runs an operator that runs graphs of its own.
+    fn run_control(
         &mut self,
-        graph: &Graph,
-        plan: &Plan,
-        step: &Step,
+        run: &mut Run<'_, '_>,
         node: &Node,
-        inputs: &[Option<TensorRef<'_>>],
-        rooms: &mut [Room<'_>],
+        operator: &dyn Control,
+        first_body: usize,
+    ) -> Result<(), ControlError> {
+        let used: SmallVec<[bool; 8]> = (0..node.outputs.len())
+            .map(|index| run.is_used(node, index))
+            .collect();
+        let mut outputs: SmallVec<[Option<Value>; 4]> = SmallVec::new();
+        outputs.resize_with(node.outputs.len(), || None);
+        let values = Lookup {
+            graph: run.graph,
+            slots: &self.slots,
+            inputs: run.inputs,
+            rooms: run.rooms,
+        }
+        .read_inputs(node)?;
+        operator.run(&mut ControlContext {
+            inputs: &values,
+            used: &used,
+            outputs: &mut outputs,
+            bodies: self.bodies.get_mut(first_body..).unwrap_or_default(),
+            workspace: run.workspace,
+            control: run.control,
+        })?;
+        drop(values);
+        for (index, output) in outputs.into_iter().enumerate() {
+            let Some(value) = node.outputs.get(index).copied().flatten() else {
+                continue;
+            };
+            if run.plan.is_read(value) {
+                let output = output.ok_or(OpError::NotWritten { index })?;
+                let view = output.view();
+                let dims = view.tensor().map_or(&[][..], |tensor| tensor.dims());
+                check_inferred(run.plan, value, index, view.element_type(), dims)?;
+                self.put(value, Slot::Owned(output));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs any other operator.
+    fn run_kernel(
+        &mut self,
+        run: &mut Run<'_, '_>,
+        node: &Node,
+        operator: &dyn Operator,
     ) -> Result<(), OpError> {
-        let used = |index: usize| {
-            let value = node.outputs.get(index).copied().flatten();
-            value.is_some_and(|value| plan.is_read(value))
-        };
         // Rooms that this node's outputs may go to, taken out so that the others can be read.
         let mut taken: SmallVec<[Option<TakenRoom<'_>>; 4]> = SmallVec::new();
         for value in &node.outputs {
             let output = value.and_then(|value| self.output_of.get(value.index()).copied().flatten());
             let room = output.and_then(|index| {
-                let room = rooms.get_mut(index)?;
+                let room = run.rooms.get_mut(index)?;
                 match std::mem::take(room) {
                     Room::Free(memory) => Some((index, memory)),
                     other => {
@@ -173,34 +231,39 @@ impl Executor {
             taken.push(room);
         }
         let result = {
-            let slots = &self.slots;
-            let mut values: SmallVec<[Option<TensorRef<'_>>; 12]> = SmallVec::new();
-            for input in &node.inputs {
-                values.push(match *input {
-                    Some(value) => Some(read(graph, slots, value, inputs, rooms)?),
-                    None => None,
-                });
+            let values = Lookup {
+                graph: run.graph,
+                slots: &self.slots,
+                inputs: run.inputs,
+                rooms: run.rooms,
             }
+            .read_inputs(node)?;
             let lent: SmallVec<[NodeRoom<'_>; 4]> = taken
                 .iter_mut()
                 .map(|room| room.as_mut().map(|(_, memory)| &mut **memory))
                 .collect();
-            self.workspace.run(node, &values, used, lent)
+            let plan = run.plan;
+            let used = |index: usize| {
+                let value = node.outputs.get(index).copied().flatten();
+                value.is_some_and(|value| plan.is_read(value))
+            };
+            run.workspace
+                .run(operator, node.outputs.len(), &values, used, lent)
         };
         for (position, room) in taken.into_iter().enumerate() {
             let Some((index, memory)) = room else { continue };
-            let state = self.workspace.outputs().get(position);
+            let state = run.workspace.outputs().get(position);
             let filled = match (&result, state) {
                 (Ok(()), Some(state)) if matches!(state.memory, Memory::Room) => {
                     state.ty.zip(state.filled_room(memory))
                 }
                 _ => {
-                    put_room(rooms, index, Room::Free(memory));
+                    put_room(run.rooms, index, Room::Free(memory));
                     continue;
                 }
             };
             if let Some((ty, bytes)) = filled {
-                put_room(rooms, index, Room::Filled { ty, bytes });
+                put_room(run.rooms, index, Room::Filled { ty, bytes });
             }
         }
         result?;
@@ -208,12 +271,9 @@ impl Executor {
             let Some(value) = node.outputs.get(position).copied().flatten() else {
                 continue;
             };
-            if plan.is_read(value) {
-                self.store(graph, plan, node, position, value)?;
+            if run.plan.is_read(value) {
+                self.store(run, node, position, value)?;
             }
-        }
-        for &value in &step.last_uses {
-            self.release(value);
         }
         Ok(())
     }
@@ -221,16 +281,15 @@ impl Executor {
     /// Takes what a kernel made for one of its outputs.
     fn store(
         &mut self,
-        graph: &Graph,
-        plan: &Plan,
+        run: &mut Run<'_, '_>,
         node: &Node,
         position: usize,
         value: ValueId,
     ) -> Result<(), OpError> {
-        let Some(state) = self.workspace.outputs().get_mut(position) else {
+        let Some(state) = run.workspace.outputs().get_mut(position) else {
             return Err(OpError::NotWritten { index: position });
         };
-        check_inferred(plan, value, position, state)?;
+        check_inferred(run.plan, value, position, state.ty, &state.dims)?;
         let slot = match std::mem::take(&mut state.memory) {
             Memory::Room => Slot::Room {
                 index: self
@@ -246,18 +305,20 @@ impl Executor {
                 let source = source.ok_or(OpError::MissingInput { index: input })?;
                 let dims = state.dims.clone();
                 match self.slots.get(source.index()) {
-                    Some(Slot::Owned(tensor)) => Slot::Owned(tensor.with_dims(&dims)?),
+                    Some(Slot::Owned(Value::Tensor(tensor))) => Slot::Owned(tensor.with_dims(&dims)?.into()),
+                    // Only tensors have dims to change.
+                    Some(Slot::Owned(value)) => Slot::Owned(value.clone()),
                     Some(&Slot::Input { index, .. }) => Slot::Input { index, dims },
                     Some(&Slot::Room { index, .. }) => Slot::Room { index, dims },
                     Some(Slot::Empty) | None => {
-                        let fact = graph.facts.get(source.index());
+                        let fact = run.graph.facts.get(source.index());
                         let constant = fact.and_then(|fact| fact.value.as_ref());
                         let constant = constant.ok_or(OpError::MissingInput { index: input })?;
-                        Slot::Owned(constant.with_dims(&dims)?)
+                        Slot::Owned(constant.with_dims(&dims)?.into())
                     }
                 }
             }
-            memory => Slot::Owned(state.tensor(memory)?),
+            memory => Slot::Owned(state.value(memory)?),
         };
         self.put(value, slot);
         Ok(())
@@ -270,31 +331,27 @@ impl Executor {
     }
 
     /// Lets go of a value; its buffer serves another.
-    fn release(&mut self, value: ValueId) {
-        if let Some(Slot::Owned(tensor)) = self.slots.get_mut(value.index()).map(std::mem::take)
-            && let Some(buffer) = tensor.into_heap()
-        {
-            self.workspace.pool.give(buffer);
+    fn release(&mut self, value: ValueId, workspace: &mut Workspace) {
+        if let Some(Slot::Owned(value)) = self.slots.get_mut(value.index()).map(std::mem::take) {
+            workspace.recycle(value);
         }
     }
 
-    fn clear(&mut self) {
+    fn clear(&mut self, workspace: &mut Workspace) {
         for index in 0..self.slots.len() {
-            self.release(ValueId::new(index));
+            self.release(ValueId::new(index), workspace);
         }
     }
 
     /// Moves or copies an output of the graph to where the caller gets it.
     fn finish(
         &mut self,
-        graph: &Graph,
+        run: &mut Run<'_, '_>,
         value: ValueId,
         output: usize,
-        inputs: &[Option<TensorRef<'_>>],
-        rooms: &mut [Room<'_>],
     ) -> Result<Produced, ComponentErrorKind> {
         if let (Some(Slot::Room { index, dims }), Some(Room::Filled { ty, .. })) =
-            (self.slots.get(value.index()), rooms.get(output))
+            (self.slots.get(value.index()), run.rooms.get(output))
             && *index == output
         {
             let dims = dims.clone();
@@ -302,6 +359,7 @@ impl Executor {
         }
         // An output that is an input, a constant, or another output under other dims: no
         // kernel has written it, so this does.
+        let graph = run.graph;
         let failed = |error: OpError| ComponentErrorKind::Node {
             node: graph
                 .io
@@ -312,10 +370,16 @@ impl Executor {
             op: "graph output".into(),
             message: error.to_string(),
         };
-        let room = rooms.get_mut(output).map(std::mem::take);
-        let source = read(graph, &self.slots, value, inputs, rooms).map_err(failed)?;
-        if let (Some(Room::Free(room)), Ok(bytes), Some(size)) =
-            (room, source.bytes(), source.element_type().size())
+        let room = run.rooms.get_mut(output).map(std::mem::take);
+        let lookup = Lookup {
+            graph: run.graph,
+            slots: &self.slots,
+            inputs: run.inputs,
+            rooms: run.rooms,
+        };
+        let source = lookup.read(value).map_err(failed)?;
+        if let (Some(Room::Free(room)), Some(source)) = (room, source.tensor())
+            && let (Ok(bytes), Some(size)) = (source.bytes(), source.element_type().size())
             && room.as_ptr().addr().is_multiple_of(size)
             && let Some(room) = room.get_mut(..bytes.len())
         {
@@ -325,27 +389,8 @@ impl Executor {
                 dims: source.dims().into(),
             });
         }
-        let owned = match self.slots.get_mut(value.index()) {
-            Some(slot @ Slot::Owned(_)) => std::mem::take(slot),
-            _ => Slot::Empty,
-        };
-        match owned {
-            Slot::Owned(tensor) => Ok(Produced::Owned(tensor)),
-            _ => {
-                let source = read(graph, &self.slots, value, inputs, rooms).map_err(failed)?;
-                source.to_tensor().map(Produced::Owned).map_err(failed)
-            }
-        }
-    }
-}
-
-fn check(control: &RunControl) -> Result<(), ComponentErrorKind> {
-    match control.should_stop() {
-        false => Ok(()),
-        true if control.cancel.as_ref().is_some_and(|token| token.is_requested()) => {
-            Err(ComponentErrorKind::Cancelled)
-        }
-        true => Err(ComponentErrorKind::DeadlineExceeded),
+        // One value may be several outputs of a body, so it stays; what is owned is shared.
+        source.to_value().map(Produced::Owned).map_err(failed)
     }
 }
 
@@ -355,45 +400,70 @@ fn put_room<'e>(rooms: &mut [Room<'e>], index: usize, room: Room<'e>) {
     }
 }
 
-/// A value as a kernel sees it.
-fn read<'v>(
+/// Where the values of a run are found.
+struct Lookup<'v, 'e> {
     graph: &'v Graph,
     slots: &'v [Slot],
-    value: ValueId,
-    inputs: &[Option<TensorRef<'v>>],
-    rooms: &[Room<'v>],
-) -> Result<TensorRef<'v>, OpError> {
-    let unset = || OpError::Message("a value is read before anything made it".into());
-    match slots.get(value.index()) {
-        Some(Slot::Owned(tensor)) => Ok(tensor.view()),
-        Some(Slot::Input { index, dims }) => {
-            let input = inputs.get(*index).copied().flatten().ok_or_else(unset)?;
-            input.reshaped(dims)
+    inputs: &'v [Option<ValueRef<'e>>],
+    rooms: &'v [Room<'e>],
+}
+
+impl<'v> Lookup<'v, '_> {
+    /// The inputs of a node.
+    fn read_inputs(&self, node: &Node) -> Result<SmallVec<[Option<ValueRef<'v>>; 12]>, OpError> {
+        let mut values = SmallVec::new();
+        for input in &node.inputs {
+            values.push(match *input {
+                Some(value) => Some(self.read(value)?),
+                None => None,
+            });
         }
-        Some(Slot::Room { index, dims }) => match rooms.get(*index) {
-            Some(&Room::Filled { ty, bytes }) => TensorRef::new(ty, dims, bytes),
-            _ => Err(unset()),
-        },
-        Some(Slot::Empty) | None => {
-            let fact = graph.facts.get(value.index());
-            fact.and_then(|fact| fact.value()).ok_or_else(unset)
+        Ok(values)
+    }
+
+    /// A value as a kernel sees it.
+    fn read(&self, value: ValueId) -> Result<ValueRef<'v>, OpError> {
+        let unset = || OpError::Message("a value is read before anything made it".into());
+        match self.slots.get(value.index()) {
+            Some(Slot::Owned(value)) => Ok(value.view()),
+            Some(Slot::Input { index, dims }) => {
+                match self.inputs.get(*index).copied().flatten().ok_or_else(unset)? {
+                    ValueRef::Tensor(tensor) => Ok(ValueRef::Tensor(tensor.reshaped(dims)?)),
+                    other => Ok(other),
+                }
+            }
+            Some(Slot::Room { index, dims }) => match self.rooms.get(*index) {
+                Some(&Room::Filled { ty, bytes }) => Ok(ValueRef::Tensor(TensorRef::new(ty, dims, bytes)?)),
+                _ => Err(unset()),
+            },
+            Some(Slot::Empty) | None => {
+                let fact = self.graph.facts.get(value.index());
+                let value = fact.and_then(|fact| fact.value()).ok_or_else(unset)?;
+                Ok(ValueRef::Tensor(value))
+            }
         }
     }
 }
 
 /// Holds a kernel to what its inference said; debug builds only.
 #[cfg(debug_assertions)]
-fn check_inferred(plan: &Plan, value: ValueId, position: usize, state: &OutputState) -> Result<(), OpError> {
+fn check_inferred(
+    plan: &Plan,
+    value: ValueId,
+    position: usize,
+    ty: Option<ElementType>,
+    dims: &[usize],
+) -> Result<(), OpError> {
     let Some(fact) = plan.facts.get(value.index()) else {
         return Ok(());
     };
-    let wrong_type = fact.ty.is_some() && fact.ty != state.ty;
+    let wrong_type = fact.ty.is_some() && ty.is_some() && fact.ty != ty;
     let wrong_dims = match &fact.dims {
-        Some(dims) => {
-            dims.len() != state.dims.len()
-                || dims
+        Some(inferred) => {
+            inferred.len() != dims.len()
+                || inferred
                     .iter()
-                    .zip(&state.dims)
+                    .zip(dims)
                     .any(|(dim, &found)| dim.fixed().is_some_and(|inferred| inferred != found))
         }
         None => false,
@@ -402,7 +472,7 @@ fn check_inferred(plan: &Plan, value: ValueId, position: usize, state: &OutputSt
         false => Ok(()),
         true => Err(OpError::Message(format!(
             "output {position} was inferred as {:?} {:?}, but the kernel made {:?} {:?}",
-            fact.ty, fact.dims, state.ty, state.dims
+            fact.ty, fact.dims, ty, dims
         ))),
     }
 }
@@ -412,7 +482,8 @@ fn check_inferred(
     _plan: &Plan,
     _value: ValueId,
     _position: usize,
-    _state: &OutputState,
+    _ty: Option<ElementType>,
+    _dims: &[usize],
 ) -> Result<(), OpError> {
     Ok(())
 }

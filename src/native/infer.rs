@@ -28,11 +28,51 @@ pub struct SymbolId(pub(super) u32);
 
 pub type SymDims = SmallVec<[SymDim; 6]>;
 
+/// What a value is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Tensor,
+    Sequence,
+    OptionalTensor,
+    OptionalSequence,
+}
+
+impl Kind {
+    /// The same inside an optional; `None` for one that is optional already.
+    pub fn optional(self) -> Option<Kind> {
+        match self {
+            Kind::Tensor => Some(Kind::OptionalTensor),
+            Kind::Sequence => Some(Kind::OptionalSequence),
+            Kind::OptionalTensor | Kind::OptionalSequence => None,
+        }
+    }
+
+    /// What an optional holds; anything else is itself.
+    pub fn content(self) -> Kind {
+        match self {
+            Kind::Tensor | Kind::OptionalTensor => Kind::Tensor,
+            Kind::Sequence | Kind::OptionalSequence => Kind::Sequence,
+        }
+    }
+
+    /// As ONNX writes a type of this kind.
+    pub fn with_element(self, ty: impl std::fmt::Display) -> String {
+        match self {
+            Kind::Tensor => format!("tensor({ty})"),
+            Kind::Sequence => format!("seq(tensor({ty}))"),
+            Kind::OptionalTensor => format!("optional(tensor({ty}))"),
+            Kind::OptionalSequence => format!("optional(seq(tensor({ty})))"),
+        }
+    }
+}
+
 /// What is known of a value before a run.
 #[derive(Clone, Debug, Default)]
 pub struct Fact {
+    pub kind: Option<Kind>,
+    /// The type of the elements: of the tensor, or of those inside.
     pub ty: Option<ElementType>,
-    /// `None` when not even the rank is known.
+    /// Of a tensor; `None` when not even the rank is known, and for what is no tensor.
     pub dims: Option<SymDims>,
     pub(super) value: Option<Tensor>,
 }
@@ -54,6 +94,7 @@ impl Fact {
 
     pub(super) fn of_tensor(tensor: &Tensor) -> Self {
         Fact {
+            kind: Some(Kind::Tensor),
             ty: Some(tensor.element_type()),
             dims: Some(tensor.dims().iter().map(|&dim| SymDim::Fixed(dim)).collect()),
             value: Some(tensor.clone()),
@@ -103,12 +144,29 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// Sets type and dims of an output; does nothing for one that the node does not list.
+    /// Sets type and dims of an output that is a tensor; does nothing for one that the node does not list.
     /// `None` for what is not known.
     pub fn set_output(&mut self, index: usize, ty: Option<ElementType>, dims: Option<SymDims>) {
         if let Some(output) = self.outputs.get_mut(index) {
+            output.kind = Some(Kind::Tensor);
             output.ty = ty;
             output.dims = dims;
+        }
+    }
+
+    /// Sets what an output is when it may be something else than a tensor.
+    pub fn set_kind(&mut self, index: usize, kind: Option<Kind>, ty: Option<ElementType>) {
+        if let Some(output) = self.outputs.get_mut(index) {
+            output.kind = kind;
+            output.ty = ty;
+            output.dims = None;
+        }
+    }
+
+    /// Sets all that is known of an output.
+    pub(super) fn set_fact(&mut self, index: usize, fact: Fact) {
+        if let Some(output) = self.outputs.get_mut(index) {
+            *output = fact;
         }
     }
 

@@ -3,17 +3,21 @@
 //! From the outside: [`NativeSession::load`] gives a
 //! [`ComponentSession`](crate::component::ComponentSession). What lives here, bottom-up:
 //!
-//! - [`element`], [`tensor`]: ONNX's element types, tensors inside the runtime
+//! - [`element`], [`tensor`], [`value`]: ONNX's element types, tensors inside the runtime, and
+//!   sequences and optionals of them
 //! - [`operator`], [`infer`], [`output`], [`node`]: what a kernel is and what it sees
 //! - `kernels`, [`registry`]: the operators, and the one table that lists them
 //! - `model`: files, protobuf, external data
 //! - `graph`: from a model to a plan for given input shapes
-//! - `executor`, `workspace`: a run of a plan; memory that is kept from run to run
+//! - `executor`, `workspace`, `plans`: a run of a plan; memory and plans that are kept from
+//!   run to run
+//! - `control`: operators that run graphs of their own
 //! - `session`: the above behind the seam
 //!
 //! `unsafe` is in [`tensor`] (bytes seen as elements), [`output`] (memory that may be
 //! uninitialised), [`operator`] (scratch memory) and `model` (mapped files), and nowhere else.
 
+mod control;
 pub mod element;
 mod executor;
 mod graph;
@@ -23,12 +27,14 @@ mod model;
 pub mod node;
 pub mod operator;
 pub mod output;
+mod plans;
 pub mod registry;
 mod session;
 pub mod tensor;
+pub mod value;
 mod workspace;
 
-pub use self::model::read_tensor_proto;
+pub use self::model::{read_tensor_proto, read_value_proto};
 pub use self::session::NativeSession;
 
 /// Settings of a native session.

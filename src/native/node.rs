@@ -1,6 +1,7 @@
 use std::cell::Cell;
 
 use super::element::ElementType;
+use super::infer::Fact;
 use super::operator::OpError;
 use super::tensor::Tensor;
 
@@ -14,8 +15,10 @@ pub enum Attribute {
     Floats(Vec<f32>),
     Ints(Vec<i64>),
     Strings(Vec<Vec<u8>>),
-    /// A kind that no operator of this runtime reads (graphs, sparse tensors, types): its
-    /// name in ONNX.
+    /// A type: what is known of a value of it.
+    Type(Fact),
+    /// A kind that no constructor of this runtime reads (graphs, sparse tensors): its name
+    /// in ONNX.
     Other(&'static str),
 }
 
@@ -29,6 +32,7 @@ impl Attribute {
             Attribute::Floats(_) => "floats",
             Attribute::Ints(_) => "ints",
             Attribute::Strings(_) => "strings",
+            Attribute::Type(_) => "a type",
             Attribute::Other(kind) => kind,
         }
     }
@@ -186,6 +190,14 @@ impl NodeInfo<'_> {
     pub fn tensor(&self, name: &str) -> Result<Option<&Tensor>, OpError> {
         self.typed(name, "a tensor", |attribute| match attribute {
             Attribute::Tensor(tensor) => Some(tensor),
+            _ => None,
+        })
+    }
+
+    /// A type: what is known of a value of it.
+    pub fn value_type(&self, name: &str) -> Result<Option<&Fact>, OpError> {
+        self.typed(name, "a type", |attribute| match attribute {
+            Attribute::Type(fact) => Some(fact),
             _ => None,
         })
     }

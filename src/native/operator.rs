@@ -8,6 +8,7 @@ use super::element::{Element, ElementType};
 use super::infer::InferContext;
 use super::output::{Memory, OutSlice, OutputTarget, Pool, check_strings};
 use super::tensor::{Dims, TensorRef, byte_count};
+use super::value::{Value, ValueRef};
 use crate::component::AlignedBytes;
 
 /// An operator of a node: attributes read, ready to run any number of times.
@@ -37,6 +38,12 @@ pub trait Operator: Debug + Send + Sync {
     /// folded into constants.
     fn is_deterministic(&self) -> bool {
         true
+    }
+
+    /// Whether inputs may be sequences and optionals, read with [`RunContext::value`]. All
+    /// other operators are run on tensors only.
+    fn takes_values(&self) -> bool {
+        false
     }
 }
 
@@ -85,7 +92,7 @@ pub enum OpError {
 
 /// What a kernel sees of a run: its inputs, and the memory for its outputs.
 pub struct RunContext<'a> {
-    pub(super) inputs: &'a [Option<TensorRef<'a>>],
+    pub(super) inputs: &'a [Option<ValueRef<'a>>],
     /// `None` for an output that nobody uses, or that has been asked for.
     pub(super) outputs: SmallVec<[Option<OutputTarget<'a>>; 4]>,
     pub(super) pool: &'a mut Pool,
@@ -100,6 +107,11 @@ impl<'a> RunContext<'a> {
 
     /// An input, or `None` when it is left out.
     pub fn input(&self, index: usize) -> Option<TensorRef<'a>> {
+        self.value(index).and_then(ValueRef::tensor)
+    }
+
+    /// An input that may be a sequence or an optional, or `None` when it is left out.
+    pub fn value(&self, index: usize) -> Option<ValueRef<'a>> {
         self.inputs.get(index).copied().flatten()
     }
 
@@ -148,6 +160,13 @@ impl<'a> RunContext<'a> {
         target
             .state
             .set(ElementType::String, dims, Memory::Strings(strings));
+        Ok(())
+    }
+
+    /// An output that exists already: a sequence, an optional, or a tensor that shares its
+    /// elements.
+    pub fn output_value(&mut self, index: usize, value: Value) -> Result<(), OpError> {
+        self.take(index)?.state.set_value(value);
         Ok(())
     }
 

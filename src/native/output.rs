@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::element::{Element, ElementType};
 use super::operator::OpError;
 use super::tensor::{Dims, Tensor, byte_count, element_count};
+use super::value::Value;
 use crate::component::AlignedBytes;
 
 /// Buffers that no value uses, kept for the next one of about their size.
@@ -54,6 +55,20 @@ impl Pool {
         }
     }
 
+    /// A tensor in a buffer from here: `write` gets its bytes, of unspecified content, and
+    /// writes them all.
+    pub(super) fn tensor(
+        &mut self,
+        ty: ElementType,
+        dims: &[usize],
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<Tensor, OpError> {
+        let bytes = byte_count(ty, dims)?;
+        let mut buffer = self.take(bytes)?;
+        write(Arc::get_mut(&mut buffer).ok_or(OpError::OutOfMemory { bytes })?);
+        Tensor::from_heap(ty, dims, buffer)
+    }
+
     /// Takes a buffer back if nobody else holds it.
     pub(super) fn give(&mut self, mut buffer: Arc<AlignedBytes>) {
         if Arc::get_mut(&mut buffer).is_some_and(|buffer| buffer.capacity() > 0) {
@@ -81,6 +96,7 @@ pub(super) enum Memory {
     Room,
     Heap(Arc<AlignedBytes>),
     Strings(Vec<String>),
+    Value(Value),
     /// The elements of the node's input of this index.
     SameAsInput(usize),
 }
@@ -101,11 +117,12 @@ impl OutputState {
         !matches!(self.memory, Memory::Pending) && self.written == self.expected
     }
 
-    /// The output as a tensor of its own, when its memory is.
-    pub(super) fn tensor(&self, memory: Memory) -> Result<Tensor, OpError> {
+    /// The output as a value of its own, when its memory is.
+    pub(super) fn value(&self, memory: Memory) -> Result<Value, OpError> {
         match (memory, self.ty) {
-            (Memory::Heap(buffer), Some(ty)) => Tensor::from_heap(ty, &self.dims, buffer),
-            (Memory::Strings(strings), _) => Tensor::from_strings(&self.dims, strings),
+            (Memory::Heap(buffer), Some(ty)) => Ok(Tensor::from_heap(ty, &self.dims, buffer)?.into()),
+            (Memory::Strings(strings), _) => Ok(Tensor::from_strings(&self.dims, strings)?.into()),
+            (Memory::Value(value), _) => Ok(value),
             _ => Err(OpError::Message("an output has no memory of its own".into())),
         }
     }
@@ -128,6 +145,17 @@ impl OutputState {
         self.dims.clear();
         self.dims.extend_from_slice(dims);
         self.memory = memory;
+        self.expected = 0;
+        self.written = 0;
+    }
+
+    pub(super) fn set_value(&mut self, value: Value) {
+        self.ty = value.view().element_type();
+        self.dims.clear();
+        if let Value::Tensor(tensor) = &value {
+            self.dims.extend_from_slice(tensor.dims());
+        }
+        self.memory = Memory::Value(value);
         self.expected = 0;
         self.written = 0;
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::control::{self, ControlEntry};
 use super::kernels::*;
 use super::node::NodeInfo;
 use super::operator::{OpError, Operator};
@@ -17,11 +18,18 @@ pub struct OperatorEntry {
     pub since: &'static [i64],
     /// The first version whose changed definition is not covered, if there is one.
     pub not_yet: Option<i64>,
-    pub build: fn(&NodeInfo<'_>) -> Result<Box<dyn Operator>, OpError>,
+    pub(super) build: Build,
+}
+
+/// Makes what a node does.
+pub(super) enum Build {
+    Kernel(fn(&NodeInfo<'_>) -> Result<Box<dyn Operator>, OpError>),
+    /// An operator that runs graphs of its own.
+    Control(&'static ControlEntry),
 }
 
 /// The newest version of ONNX's own operators that the table was checked against.
-pub const NEWEST_ONNX_OPSET: i64 = 27;
+pub const NEWEST_ONNX_OPSET: i64 = 28;
 
 const MS: &str = "com.microsoft";
 
@@ -36,7 +44,21 @@ const fn op(
         op_type,
         since,
         not_yet: None,
-        build,
+        build: Build::Kernel(build),
+    }
+}
+
+const fn control(
+    op_type: &'static str,
+    since: &'static [i64],
+    entry: &'static ControlEntry,
+) -> OperatorEntry {
+    OperatorEntry {
+        domain: "",
+        op_type,
+        since,
+        not_yet: None,
+        build: Build::Control(entry),
     }
 }
 
@@ -64,7 +86,7 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "BitwiseOr", &[18], bitwise::or),
     op("", "BitwiseXor", &[18], bitwise::xor),
     op("", "BlackmanWindow", &[17], signal::blackman_window),
-    op("", "Cast", &[6, 9, 13, 19, 21, 23, 24, 25], cast::cast),
+    op("", "Cast", &[6, 9, 13, 19, 21, 23, 24, 25, 28], cast::cast),
     op("", "CastLike", &[15, 19, 21, 23, 24, 25], cast::cast_like),
     op("", "CausalConvWithState", &[27], causal_conv::causal_conv_with_state),
     op("", "Ceil", &[6, 13], unary::ceil),
@@ -72,6 +94,7 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "Clip", &[6, 11, 12, 13], clip::clip),
     op("", "Compress", &[9, 11], select::compress),
     op("", "Concat", &[4, 11, 13], join::concat),
+    op("", "ConcatFromSequence", &[11], sequence::concat),
     op("", "Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], constant::constant),
     op("", "ConstantOfShape", &[9, 20, 21, 23, 24, 25], constant::constant_of_shape),
     op("", "Conv", &[1, 11, 22], conv::conv),
@@ -112,6 +135,7 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "HardSwish", &[14, 22], activation::hard_swish),
     op("", "Hardmax", &[1, 11, 13], order::hardmax),
     op("", "Identity", &[1, 13, 14, 16, 19, 21, 23, 24, 25], reshape::identity),
+    control("If", &[1, 11, 13, 16, 19, 21, 23, 24, 25], &control::IF),
     op("", "InstanceNormalization", &[6, 22], channel_norm::instance_normalization),
     op("", "IsInf", &[10, 20], float_tests::is_inf),
     op("", "IsNaN", &[9, 13, 20], float_tests::is_nan),
@@ -124,6 +148,7 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "LinearAttention", &[27], linear_attention::linear_attention),
     op("", "Log", &[6, 13], unary::log),
     op("", "LogSoftmax", &[1, 11, 13], softmax::log_softmax),
+    control("Loop", &[1, 11, 13, 16, 19, 21, 23, 24, 25], &control::LOOP),
     op("", "LpNormalization", &[1, 22], axis_norm::lp_normalization),
     op("", "LpPool", &[2, 11, 18, 22], pool::lp_pool),
     op("", "MatMul", &[1, 9, 13], matmul::matmul),
@@ -133,9 +158,8 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "MeanVarianceNormalization", &[9, 13], axis_norm::mean_variance_normalization),
     op("", "MelWeightMatrix", &[17], signal::mel_weight_matrix),
     op("", "Min", &[6, 8, 12, 13], variadic::min),
-    op("", "Min", &[8, 12, 13], variadic::min),
     op("", "Mish", &[18, 22], activation::mish),
-    op("", "Mod", &[10, 13], arithmetic::modulo),
+    op("", "Mod", &[10, 13, 28], arithmetic::modulo),
     op("", "Mul", &[7, 13, 14], arithmetic::mul),
     op("", "Neg", &[6, 13], unary::neg),
     op("", "NegativeLogLikelihoodLoss", &[12, 13, 22], loss::negative_log_likelihood_loss),
@@ -143,6 +167,9 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "NonZero", &[9, 13], select::non_zero),
     op("", "Not", &[1], unary::not),
     op("", "OneHot", &[9, 11], one_hot::one_hot),
+    op("", "Optional", &[15, 28], optional::optional),
+    op("", "OptionalGetElement", &[15, 18, 28], optional::get_element),
+    op("", "OptionalHasElement", &[15, 18, 28], optional::has_element),
     op("", "Or", &[7], compare::or),
     op("", "PRelu", &[7, 9, 16], activation::p_relu),
     op("", "Pad", &[2, 11, 13, 18, 19, 21, 23, 24, 25], pad::pad),
@@ -154,8 +181,8 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "Reciprocal", &[6, 13], unary::reciprocal),
     op("", "ReduceL1", &[1, 11, 13, 18], reduce::l1),
     op("", "ReduceL2", &[1, 11, 13, 18], reduce::l2),
-    op("", "ReduceLogSum", &[1, 11, 13, 18], reduce::log_sum),
-    op("", "ReduceLogSumExp", &[1, 11, 13, 18], reduce::log_sum_exp),
+    op("", "ReduceLogSum", &[1, 11, 13, 18, 28], reduce::log_sum),
+    op("", "ReduceLogSumExp", &[1, 11, 13, 18, 28], reduce::log_sum_exp),
     op("", "ReduceMax", &[1, 11, 12, 13, 18, 20], reduce::max),
     op("", "ReduceMean", &[1, 11, 13, 18], reduce::mean),
     op("", "ReduceMin", &[1, 11, 12, 13, 18, 20], reduce::min),
@@ -169,10 +196,18 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "RotaryEmbedding", &[23], rotary::rotary_embedding),
     op("", "Round", &[11, 22], unary::round),
     op("", "STFT", &[17], fourier::stft),
+    control("Scan", &[8, 9, 11, 16, 19, 21, 23, 24, 25], &control::SCAN),
     op("", "Scatter", &[9, 11], scatter::scatter_elements),
     op("", "ScatterElements", &[11, 13, 16, 18], scatter::scatter_elements),
     op("", "ScatterND", &[11, 13, 16, 18], scatter::scatter_nd),
     op("", "Selu", &[6, 22], activation::selu),
+    op("", "SequenceAt", &[11], sequence::at),
+    op("", "SequenceConstruct", &[11], sequence::construct),
+    op("", "SequenceEmpty", &[11], sequence::empty),
+    op("", "SequenceErase", &[11], sequence::erase),
+    op("", "SequenceInsert", &[11], sequence::insert),
+    op("", "SequenceLength", &[11], sequence::length),
+    control("SequenceMap", &[17], &control::SEQUENCE_MAP),
     op("", "Shape", &[1, 13, 15, 19, 21, 23, 24, 25], shape::shape),
     op("", "Shrink", &[9], activation::shrink),
     op("", "Sigmoid", &[6, 13], unary::sigmoid),
@@ -188,10 +223,10 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "Softsign", &[1, 22], activation::softsign),
     op("", "SpaceToDepth", &[1, 13], depth_space::space_to_depth),
     op("", "Split", &[2, 11, 13, 18], join::split),
+    op("", "SplitToSequence", &[11, 24], sequence::split),
     op("", "Sqrt", &[6, 13], unary::sqrt),
     op("", "Squeeze", &[1, 11, 13, 21, 23, 24, 25], reshape::squeeze),
     op("", "Sub", &[7, 13, 14], arithmetic::sub),
-    op("", "Sum", &[8, 13], variadic::sum),
     op("", "Sum", &[6, 8, 13], variadic::sum),
     op("", "SwiGLU", &[28], swiglu::swiglu),
     op("", "Swish", &[24], activation::swish),

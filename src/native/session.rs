@@ -2,12 +2,14 @@ use std::fmt;
 
 use super::NativeOptions;
 use super::element::ElementType;
-use super::executor::{Bindings, Executor, Produced, Room};
-use super::graph::{Graph, Plan, Request};
-use super::infer::Fact;
+use super::executor::{Executor, Produced, Room, Run};
+use super::graph::{Given, Graph, Request};
 use super::model::Model;
 use super::operator::OpError;
+use super::plans::Plans;
 use super::tensor::{Dims, Tensor, TensorRef};
+use super::value::{Value, ValueRef};
+use super::workspace::Workspace;
 use crate::component::{
     Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, ComponentTensor, Input,
     ModelSource, Output, OutputResult, Port, RunControl, Shape,
@@ -18,10 +20,11 @@ pub struct NativeSession {
     name: String,
     graph: Graph,
     executor: Executor,
+    workspace: Workspace,
     plans: Plans,
     /// Vectors whose memory is kept from run to run.
     request: Request,
-    inputs: Vec<Option<TensorRef<'static>>>,
+    inputs: Vec<Option<ValueRef<'static>>>,
     rooms: Vec<Room<'static>>,
     produced: Vec<Option<Produced>>,
 }
@@ -38,6 +41,7 @@ impl NativeSession {
         Ok(NativeSession {
             name: name.to_owned(),
             executor: Executor::new(&graph),
+            workspace: Workspace::default(),
             plans: Plans::new(&graph),
             graph,
             request: Request::default(),
@@ -57,15 +61,39 @@ impl NativeSession {
         inputs: &[(&str, TensorRef<'_>)],
         outputs: &[&str],
     ) -> Result<Vec<Tensor>, ComponentError> {
+        let inputs: Vec<_> = inputs
+            .iter()
+            .map(|&(name, tensor)| (name, ValueRef::Tensor(tensor)))
+            .collect();
+        let values = self.run_values(&inputs, outputs)?;
+        let tensors = values.into_iter().zip(outputs).map(|(value, name)| match value {
+            Value::Tensor(tensor) => Ok(tensor),
+            other => {
+                let kind = ComponentErrorKind::UnsupportedPortType {
+                    port: (*name).to_owned(),
+                    found: format!("{other:?}"),
+                };
+                Err(ComponentError::new(self.name.as_str(), kind))
+            }
+        });
+        tensors.collect()
+    }
+
+    /// Like [`run_tensors`](Self::run_tensors), with sequences and optionals too.
+    pub fn run_values(
+        &mut self,
+        inputs: &[(&str, ValueRef<'_>)],
+        outputs: &[&str],
+    ) -> Result<Vec<Value>, ComponentError> {
         self.run_any(inputs, outputs)
             .map_err(|kind| ComponentError::new(self.name.as_str(), kind))
     }
 
     fn run_any(
         &mut self,
-        inputs: &[(&str, TensorRef<'_>)],
+        inputs: &[(&str, ValueRef<'_>)],
         outputs: &[&str],
-    ) -> Result<Vec<Tensor>, ComponentErrorKind> {
+    ) -> Result<Vec<Value>, ComponentErrorKind> {
         let io = &self.graph.io;
         let mut bound = vec![None; io.inputs.len()];
         self.request.start(&self.graph);
@@ -74,12 +102,12 @@ impl NativeSession {
                 port: name.to_owned(),
                 known: names(&io.inputs),
             })?;
-            self.request.give_input(index, value.dims().iter().copied());
+            self.request.give_value(index, value);
             if let Some(bound) = bound.get_mut(index) {
                 *bound = Some(value);
             }
         }
-        check_tensors(&self.graph, &bound)?;
+        check_values(&self.graph, &bound)?;
         let mut asked = Vec::with_capacity(outputs.len());
         for &name in outputs {
             let index = position(&io.outputs, name, 0).ok_or_else(|| ComponentErrorKind::UnknownOutput {
@@ -89,21 +117,23 @@ impl NativeSession {
             self.request.ask_output(index);
             asked.push(index);
         }
-        let plan = self.plans.get(&self.graph, &self.request, &mut self.executor)?;
+        let plan = self.plans.get(&self.graph, &self.request, &mut self.workspace)?;
         let mut rooms = Vec::new();
         rooms.resize_with(io.outputs.len(), Room::default);
         let mut produced = Vec::new();
         produced.resize_with(io.outputs.len(), || None);
-        let bindings = Bindings {
+        let run = Run {
+            graph: &self.graph,
+            plan,
             inputs: &bound,
             rooms: &mut rooms,
+            workspace: &mut self.workspace,
+            control: &RunControl::default(),
         };
-        let control = RunControl::default();
-        self.executor
-            .run(&self.graph, plan, bindings, &control, &mut produced)?;
+        self.executor.run(run, &mut produced)?;
         let results = asked.iter().zip(outputs).map(|(&index, &name)| {
             match produced.get_mut(index).and_then(Option::take) {
-                Some(Produced::Owned(tensor)) => Ok(tensor),
+                Some(Produced::Owned(value)) => Ok(value),
                 _ => Err(ComponentErrorKind::DuplicateOutput {
                     port: name.to_owned(),
                 }),
@@ -122,21 +152,23 @@ impl NativeSession {
         let io = &self.graph.io;
         self.request.start(&self.graph);
         for (index, input) in located(&io.inputs, inputs, |input| input.name) {
-            self.request.give_input(index, sizes(input.value.shape()));
+            self.request.give_tensor(index, sizes(input.value.shape()));
         }
         for (index, _) in located(&io.outputs, &*outputs, |output| output.name) {
             self.request.ask_output(index);
         }
-        let plan = self.plans.get(&self.graph, &self.request, &mut self.executor)?;
+        let plan = self.plans.get(&self.graph, &self.request, &mut self.workspace)?;
 
         let mut bound = emptied(std::mem::take(&mut self.inputs));
         bound.resize(io.inputs.len(), None);
         for (index, input) in located(&io.inputs, inputs, |input| input.name) {
-            let dims = plan.request.inputs.get(index).and_then(Option::as_deref);
+            let dims = plan.request.inputs.get(index).and_then(Option::as_ref);
+            let dims = dims.and_then(Given::dims);
             if let (Some(bound), Some(dims)) = (bound.get_mut(index), dims) {
                 let ty = ElementType::from(input.value.dtype());
                 let value = TensorRef::new(ty, dims, input.value.bytes());
-                *bound = Some(value.map_err(|error| input_error(input.name, error))?);
+                let value = value.map_err(|error| input_error(input.name, error))?;
+                *bound = Some(ValueRef::Tensor(value));
             }
         }
         let mut rooms = emptied(std::mem::take(&mut self.rooms));
@@ -148,13 +180,15 @@ impl NativeSession {
         }
         self.produced.clear();
         self.produced.resize_with(io.outputs.len(), || None);
-        let bindings = Bindings {
+        let run = Run {
+            graph: &self.graph,
+            plan,
             inputs: &bound,
             rooms: &mut rooms,
+            workspace: &mut self.workspace,
+            control,
         };
-        let result = self
-            .executor
-            .run(&self.graph, plan, bindings, control, &mut self.produced);
+        let result = self.executor.run(run, &mut self.produced);
         self.inputs = emptied(bound);
         self.rooms = emptied(rooms);
         result?;
@@ -194,14 +228,14 @@ impl ComponentSession for NativeSession {
         let io = &self.graph.io;
         self.request.start(&self.graph);
         for (index, &(_, shape)) in located(&io.inputs, inputs, |input| input.0) {
-            self.request.give_input(index, sizes(shape));
+            self.request.give_tensor(index, sizes(shape));
         }
         for (index, _) in located(&io.outputs, outputs, |output| output) {
             self.request.ask_output(index);
         }
         let plan = self
             .plans
-            .get(&self.graph, &self.request, &mut self.executor)
+            .get(&self.graph, &self.request, &mut self.workspace)
             .map_err(|kind| ComponentError::new(self.name.as_str(), kind))?;
         let shapes = outputs.iter().map(|name| {
             let index = position(&io.outputs, name, 0)?;
@@ -225,52 +259,6 @@ impl ComponentSession for NativeSession {
 impl fmt::Debug for NativeSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NativeSession({:?})", self.name)
-    }
-}
-
-/// The plans of the last requests, the latest first.
-struct Plans {
-    recent: Vec<Plan>,
-    /// Room for making a plan, see [`Plan::new`].
-    facts: Vec<Fact>,
-}
-
-/// Enough for prefill, decode, and the shapes of a component that is called for several
-/// kinds of input. A decode step whose past grows in an input asks for a new plan each time,
-/// and drops the oldest.
-const MAX_PLANS: usize = 4;
-
-impl Plans {
-    fn new(graph: &Graph) -> Self {
-        Plans {
-            recent: Vec::with_capacity(MAX_PLANS),
-            facts: graph.facts.clone(),
-        }
-    }
-
-    /// The plan for a request, made if it is not among the last.
-    fn get(
-        &mut self,
-        graph: &Graph,
-        request: &Request,
-        executor: &mut Executor,
-    ) -> Result<&Plan, ComponentErrorKind> {
-        match self.recent.iter().position(|plan| plan.request == *request) {
-            Some(found) => {
-                if let Some(front) = self.recent.get_mut(..=found) {
-                    front.rotate_right(1);
-                }
-            }
-            None => {
-                let plan = Plan::new(graph, request.clone(), &mut self.facts, &mut executor.workspace)?;
-                self.recent.truncate(MAX_PLANS - 1);
-                self.recent.insert(0, plan);
-            }
-        }
-        self.recent.first().ok_or_else(|| ComponentErrorKind::Backend {
-            backend: Backend::Native.name(),
-            message: "there is no plan".into(),
-        })
     }
 }
 
@@ -326,8 +314,8 @@ fn input_error(port: &str, error: OpError) -> ComponentErrorKind {
     }
 }
 
-/// The checks of the seam, for tensors of any type.
-fn check_tensors(graph: &Graph, inputs: &[Option<TensorRef<'_>>]) -> Result<(), ComponentErrorKind> {
+/// The checks of the seam, for values of any type.
+fn check_values(graph: &Graph, inputs: &[Option<ValueRef<'_>>]) -> Result<(), ComponentErrorKind> {
     for ((input, port), value) in graph.inputs.iter().zip(&graph.io.inputs).zip(inputs) {
         let expected = || format!("{} {}", port.ty, port.display_dims());
         let Some(value) = value else {
@@ -339,9 +327,16 @@ fn check_tensors(graph: &Graph, inputs: &[Option<TensorRef<'_>>]) -> Result<(), 
                 expected: expected(),
             });
         };
-        let wrong_type = input.fact.ty.is_some_and(|ty| ty != value.element_type());
-        let wrong_dims = shape_of(value.dims()).is_none_or(|shape| !port.accepts_shape(&shape));
-        if wrong_type || wrong_dims {
+        let wrong_kind = input.fact.kind.zip(value.kind()).is_some_and(|(a, b)| a != b);
+        let wrong_type = input
+            .fact
+            .ty
+            .zip(value.element_type())
+            .is_some_and(|(a, b)| a != b);
+        let wrong_dims = value
+            .tensor()
+            .is_some_and(|tensor| shape_of(tensor.dims()).is_none_or(|shape| !port.accepts_shape(&shape)));
+        if wrong_kind || wrong_type || wrong_dims {
             let message = format!("is {value:?}, expected {}", expected());
             return Err(input_error(&port.name, OpError::Message(message)));
         }
@@ -357,7 +352,10 @@ fn result_of(port: &Port, produced: Produced) -> Result<OutputResult, ComponentE
     };
     let (ty, dims): (_, Dims) = match &produced {
         Produced::Room { ty, dims } => (*ty, dims.clone()),
-        Produced::Owned(tensor) => (tensor.element_type(), tensor.dims().into()),
+        Produced::Owned(Value::Tensor(tensor)) => (tensor.element_type(), tensor.dims().into()),
+        Produced::Owned(other) => {
+            return Err(failed(format!("the run gave {other:?}, declared is {}", port.ty)));
+        }
     };
     let dtype = ty
         .seam()
@@ -366,12 +364,14 @@ fn result_of(port: &Port, produced: Produced) -> Result<OutputResult, ComponentE
     let shape = shape_of(&dims).ok_or_else(|| failed(format!("dims {dims:?} are too large")))?;
     match produced {
         Produced::Room { .. } => Ok(OutputResult::InRoom { dtype, shape }),
-        Produced::Owned(tensor) => {
+        Produced::Owned(Value::Tensor(tensor)) => {
             let bytes = tensor.into_bytes().map_err(|error| failed(error.to_string()))?;
             let tensor = ComponentTensor::from_bytes(dtype, &shape, bytes);
             Ok(OutputResult::Owned(
                 tensor.map_err(|error| failed(error.to_string()))?,
             ))
         }
+        // Refused above.
+        Produced::Owned(other) => Err(failed(format!("the run gave {other:?}"))),
     }
 }

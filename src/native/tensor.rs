@@ -163,6 +163,7 @@ impl Tensor {
                 Data::Model(bytes) => RefData::Bytes(bytes),
                 Data::Strings(strings) => RefData::Strings(strings),
             },
+            owner: Some(self),
         }
     }
 }
@@ -195,6 +196,8 @@ pub struct TensorRef<'a> {
     ty: ElementType,
     dims: &'a [usize],
     data: RefData<'a>,
+    /// What holds the elements, if it is a tensor (perhaps of other dims).
+    owner: Option<&'a Tensor>,
 }
 
 #[derive(Clone, Copy)]
@@ -212,6 +215,7 @@ impl<'a> TensorRef<'a> {
                 ty,
                 dims,
                 data: RefData::Bytes(bytes),
+                owner: None,
             }),
             _ => Err(OpError::Message(format!(
                 "bytes are not aligned for elements of {ty}"
@@ -226,6 +230,7 @@ impl<'a> TensorRef<'a> {
             ty: ElementType::String,
             dims,
             data: RefData::Strings(strings),
+            owner: None,
         })
     }
 
@@ -322,11 +327,13 @@ impl<'a> TensorRef<'a> {
         )))
     }
 
-    /// A copy that owns its elements.
+    /// A tensor of these elements: one that shares them where they are a tensor's, else a
+    /// copy.
     pub fn to_tensor(&self) -> Result<Tensor, OpError> {
-        match self.data {
-            RefData::Bytes(bytes) => Tensor::from_raw(self.ty, self.dims, bytes),
-            RefData::Strings(strings) => Tensor::from_strings(self.dims, strings.to_vec()),
+        match (self.owner, self.data) {
+            (Some(owner), _) => owner.with_dims(self.dims),
+            (None, RefData::Bytes(bytes)) => Tensor::from_raw(self.ty, self.dims, bytes),
+            (None, RefData::Strings(strings)) => Tensor::from_strings(self.dims, strings.to_vec()),
         }
     }
 }

@@ -3,10 +3,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::graph::Node;
-use super::operator::{OpError, RunContext};
+use super::operator::{OpError, Operator, RunContext};
 use super::output::{Memory, OutputState, OutputTarget, Pool};
-use super::tensor::{Tensor, TensorRef};
+use super::tensor::Tensor;
+use super::value::{Sequence, Value, ValueRef};
 use crate::component::AlignedBytes;
 
 /// Room of the caller for an output of a node, if there is any.
@@ -30,16 +30,25 @@ impl Default for Workspace {
 }
 
 impl Workspace {
-    /// Runs a node for the outputs that are `used`. On success the state of each of them is
-    /// complete, see [`outputs`](Self::outputs).
+    /// Runs an operator for those of its `count` outputs that are `used`. On success the
+    /// state of each of them is complete, see [`outputs`](Self::outputs).
     pub(super) fn run(
         &mut self,
-        node: &Node,
-        inputs: &[Option<TensorRef<'_>>],
+        operator: &dyn Operator,
+        count: usize,
+        inputs: &[Option<ValueRef<'_>>],
         used: impl Fn(usize) -> bool,
         rooms: SmallVec<[NodeRoom<'_>; 4]>,
     ) -> Result<(), OpError> {
-        let count = node.outputs.len();
+        let is_other = |value: &Option<ValueRef<'_>>| value.is_some_and(|value| value.tensor().is_none());
+        if let Some(index) = inputs.iter().position(is_other)
+            && !operator.takes_values()
+        {
+            return Err(OpError::Message(format!(
+                "input {index} is {:?}, expected a tensor",
+                inputs[index]
+            )));
+        }
         if self.states.len() < count {
             self.states.resize_with(count, OutputState::default);
         }
@@ -56,7 +65,7 @@ impl Workspace {
                 used(index).then_some(OutputTarget { state, room })
             })
             .collect();
-        node.operator.run(&mut RunContext {
+        operator.run(&mut RunContext {
             inputs,
             outputs,
             pool: &mut self.pool,
@@ -75,28 +84,55 @@ impl Workspace {
         &mut self.states
     }
 
-    /// Runs a node on whole tensors and gives its outputs as such, `None` for those not
-    /// `used`. An output that is an input under other dims shares its elements.
+    /// Runs an operator on whole tensors and gives its outputs, `None` for those not `used`.
+    /// An output that is an input under other dims shares its elements.
     pub(super) fn compute(
         &mut self,
-        node: &Node,
+        operator: &dyn Operator,
+        count: usize,
         inputs: &[Option<&Tensor>],
         used: impl Fn(usize) -> bool,
-    ) -> Result<SmallVec<[Option<Tensor>; 2]>, OpError> {
-        let views: SmallVec<[Option<TensorRef<'_>>; 8]> =
-            inputs.iter().map(|input| input.map(Tensor::view)).collect();
-        self.run(node, &views, &used, SmallVec::new())?;
-        let states = self.states.iter_mut().take(node.outputs.len()).enumerate();
+    ) -> Result<SmallVec<[Option<Value>; 2]>, OpError> {
+        let views: SmallVec<[Option<ValueRef<'_>>; 8]> = inputs
+            .iter()
+            .map(|input| input.map(|tensor| ValueRef::Tensor(tensor.view())))
+            .collect();
+        self.run(operator, count, &views, &used, SmallVec::new())?;
+        let states = self.states.iter_mut().take(count).enumerate();
         states
             .map(|(index, state)| match std::mem::take(&mut state.memory) {
                 _ if !used(index) => Ok(None),
                 Memory::SameAsInput(input) => {
                     let source = inputs.get(input).copied().flatten();
                     let source = source.ok_or(OpError::MissingInput { index: input })?;
-                    source.with_dims(&state.dims).map(Some)
+                    Ok(Some(source.with_dims(&state.dims)?.into()))
                 }
-                memory => state.tensor(memory).map(Some),
+                memory => state.value(memory).map(Some),
             })
             .collect()
+    }
+
+    /// Lets go of a value; buffers that nobody else holds serve another.
+    pub(super) fn recycle(&mut self, value: Value) {
+        match value {
+            Value::Tensor(tensor) => self.recycle_tensor(tensor),
+            Value::Sequence(sequence) => {
+                let tensors = Arc::into_inner(sequence).map(Sequence::into_tensors);
+                for tensor in tensors.into_iter().flatten() {
+                    self.recycle_tensor(tensor);
+                }
+            }
+            Value::Optional(content) => {
+                if let Some(content) = content.and_then(Arc::into_inner) {
+                    self.recycle(content);
+                }
+            }
+        }
+    }
+
+    pub(super) fn recycle_tensor(&mut self, tensor: Tensor) {
+        if let Some(buffer) = tensor.into_heap() {
+            self.pool.give(buffer);
+        }
     }
 }

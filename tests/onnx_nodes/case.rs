@@ -4,8 +4,8 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use oxpipe::component::{ComponentErrorKind, ComponentSession, ModelSource};
-use oxpipe::native::{NativeOptions, NativeSession, read_tensor_proto, tensor::Tensor};
+use oxpipe::component::{ComponentErrorKind, ComponentSession, ModelSource, Port};
+use oxpipe::native::{NativeOptions, NativeSession, read_value_proto, value::Value};
 
 use crate::compare::compare;
 
@@ -73,26 +73,25 @@ impl Case {
 }
 
 fn run_set(session: &mut NativeSession, set: &Path) -> Result<(), String> {
-    let io = session.io();
-    let input_names: Vec<String> = io.inputs.iter().map(|port| port.name.clone()).collect();
-    let output_names: Vec<String> = io.outputs.iter().map(|port| port.name.clone()).collect();
-    let inputs = read_numbered(set, "input")?;
-    let expected = read_numbered(set, "output")?;
-    if expected.len() != output_names.len() {
+    let io = session.io().clone();
+    let inputs = read_numbered(set, "input", &io.inputs)?;
+    let expected = read_numbered(set, "output", &io.outputs)?;
+    if expected.len() != io.outputs.len() {
         return Err(format!(
             "{} outputs in the data, {} in the model",
             expected.len(),
-            output_names.len()
+            io.outputs.len()
         ));
     }
-    let inputs: Vec<_> = input_names
+    let inputs: Vec<_> = io
+        .inputs
         .iter()
-        .map(String::as_str)
-        .zip(inputs.iter().map(Tensor::view))
+        .map(|port| port.name.as_str())
+        .zip(inputs.iter().map(Value::view))
         .collect();
-    let outputs: Vec<&str> = output_names.iter().map(String::as_str).collect();
+    let outputs: Vec<&str> = io.outputs.iter().map(|port| port.name.as_str()).collect();
     let found = session
-        .run_tensors(&inputs, &outputs)
+        .run_values(&inputs, &outputs)
         .map_err(|error| error.to_string())?;
     for ((name, found), expected) in outputs.iter().zip(&found).zip(&expected) {
         compare(found.view(), expected.view()).map_err(|message| format!("output {name}: {message}"))?;
@@ -100,16 +99,19 @@ fn run_set(session: &mut NativeSession, set: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// `{kind}_0.pb`, `{kind}_1.pb`, ...
-fn read_numbered(set: &Path, kind: &str) -> Result<Vec<Tensor>, String> {
-    let mut tensors = Vec::new();
-    while let path = set.join(format!("{kind}_{}.pb", tensors.len()))
+/// `{kind}_0.pb`, `{kind}_1.pb`, ...: a value for each port, of its type.
+fn read_numbered(set: &Path, kind: &str, ports: &[Port]) -> Result<Vec<Value>, String> {
+    let mut values = Vec::new();
+    while let path = set.join(format!("{kind}_{}.pb", values.len()))
         && path.is_file()
     {
+        let at = values.len();
+        let port = ports
+            .get(at)
+            .ok_or_else(|| format!("there is {kind}_{at}.pb, but the model has {at} {kind}s"))?;
         let bytes = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let (_, tensor) =
-            read_tensor_proto(&bytes).map_err(|error| format!("{kind}_{}: {error}", tensors.len()))?;
-        tensors.push(tensor);
+        let value = read_value_proto(&bytes, &port.ty).map_err(|error| format!("{kind}_{at}: {error}"))?;
+        values.push(value);
     }
-    Ok(tensors)
+    Ok(values)
 }

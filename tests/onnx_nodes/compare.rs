@@ -7,11 +7,34 @@ use oxpipe::native::element::{
     Bool, Complex64, Complex128, ElementType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0,
 };
 use oxpipe::native::tensor::TensorRef;
+use oxpipe::native::value::ValueRef;
 
 const ABSOLUTE: f64 = 1e-7;
 const RELATIVE: f64 = 1e-3;
 
-pub fn compare(found: TensorRef<'_>, expected: TensorRef<'_>) -> Result<(), String> {
+pub fn compare(found: ValueRef<'_>, expected: ValueRef<'_>) -> Result<(), String> {
+    match (found, expected) {
+        (ValueRef::Tensor(found), ValueRef::Tensor(expected)) => compare_tensors(found, expected),
+        (ValueRef::Sequence(found), ValueRef::Sequence(expected))
+            if found.element_type() == expected.element_type()
+                && found.tensors().len() == expected.tensors().len() =>
+        {
+            let pairs = found.tensors().iter().zip(expected.tensors());
+            for (at, (found, expected)) in pairs.enumerate() {
+                compare_tensors(found.view(), expected.view())
+                    .map_err(|error| format!("tensor {at}: {error}"))?;
+            }
+            Ok(())
+        }
+        (ValueRef::Optional(None), ValueRef::Optional(None)) => Ok(()),
+        (ValueRef::Optional(Some(found)), ValueRef::Optional(Some(expected))) => {
+            compare(found.view(), expected.view())
+        }
+        _ => Err(format!("is {found:?}, expected {expected:?}")),
+    }
+}
+
+fn compare_tensors(found: TensorRef<'_>, expected: TensorRef<'_>) -> Result<(), String> {
     if found.element_type() != expected.element_type() || found.dims() != expected.dims() {
         return Err(format!("is {found:?}, expected {expected:?}"));
     }

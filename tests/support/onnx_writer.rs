@@ -281,6 +281,7 @@ pub struct Model {
     metadata: Vec<(String, String)>,
     producer: Option<(String, String)>,
     graph: Graph,
+    functions: Vec<Message>,
 }
 
 impl Default for Model {
@@ -291,6 +292,7 @@ impl Default for Model {
             metadata: Vec::new(),
             producer: None,
             graph: Graph::new(),
+            functions: Vec::new(),
         }
     }
 }
@@ -319,6 +321,20 @@ impl Model {
 
     pub fn producer(mut self, name: &str, version: &str) -> Self {
         self.producer = Some((name.into(), version.into()));
+        self
+    }
+
+    /// A model-local function of domain `local`, whose nodes are of ONNX's opset 17.
+    pub fn function(mut self, name: &str, inputs: &[&str], outputs: &[&str], nodes: Vec<Node>) -> Self {
+        let function = Message::new().bytes(1, name);
+        let function = inputs.iter().fold(function, |all, input| all.bytes(4, input));
+        let function = outputs.iter().fold(function, |all, output| all.bytes(5, output));
+        let function = function
+            .messages(7, nodes.into_iter().map(|node| node.0))
+            .message(9, Message::new().bytes(1, "").int(2, 17))
+            .message(9, Message::new().bytes(1, "local").int(2, 1))
+            .bytes(10, "local");
+        self.functions.push(function);
         self
     }
 
@@ -357,6 +373,7 @@ impl Model {
             .message(7, self.graph.encode("graph"))
             .messages(8, opsets)
             .messages(14, metadata)
+            .messages(25, self.functions)
             .into_bytes()
     }
 }

@@ -1,6 +1,8 @@
 use std::cell::Cell;
 
+use super::ports;
 use crate::component::ComponentErrorKind;
+use crate::native::infer::Fact;
 use crate::native::model::Model;
 use crate::native::model::onnx::{AttributeProto, NodeProto, attribute_type};
 use crate::native::node::{Attribute, NamedAttribute};
@@ -60,7 +62,14 @@ fn value(
         T::GRAPHS => Attribute::Other("graphs"),
         T::SPARSE_TENSOR => Attribute::Other("a sparse tensor"),
         T::SPARSE_TENSORS => Attribute::Other("sparse tensors"),
-        T::TYPE_PROTO => Attribute::Other("a type"),
+        T::TYPE_PROTO => {
+            let (kind, ty) = ports::kind_and_element(proto.tp.as_ref());
+            Attribute::Type(Fact {
+                kind,
+                ty,
+                ..Fact::default()
+            })
+        }
         T::TYPE_PROTOS => Attribute::Other("types"),
         _ => Attribute::Other("nothing"),
     })

@@ -3,17 +3,18 @@ use std::collections::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::fold::{Budget, Folded, fold};
-use super::functions::{FlatNode, domain_key};
+use super::functions::{FlatNode, Functions, MAX_DEPTH, Place, domain_key};
 use super::missing::MissingList;
 use super::ports::{Symbols, port_type};
-use super::{Graph, GraphInput, Node, ValueId, attributes, functions, order, ports};
+use super::{Action, Body, Graph, GraphInput, Node, ValueId, attributes, functions, order, ports, scope};
 use crate::component::{ComponentErrorKind, ComponentIo, PortType};
-use crate::native::infer::Fact;
+use crate::native::control::ControlEntry;
+use crate::native::infer::{Fact, Kind};
 use crate::native::model::Model;
 use crate::native::model::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
-use crate::native::node::NodeInfo;
-use crate::native::operator::{OpError, Operator};
-use crate::native::registry;
+use crate::native::node::{NamedAttribute, NodeInfo};
+use crate::native::operator::OpError;
+use crate::native::registry::{self, Build};
 use crate::native::tensor::Tensor;
 use crate::native::workspace::Workspace;
 
@@ -27,30 +28,12 @@ impl Graph {
     /// Nodes that no output needs are left out before anything else, so that they are no
     /// reason to refuse a model.
     pub(in crate::native) fn load(model: &mut Model) -> Result<Graph, ComponentErrorKind> {
-        let mut graph = model.proto.graph.take().unwrap_or_default();
-        let nodes = functions::expand(&model.proto, std::mem::take(&mut graph.node))
-            .map_err(|message| model.invalid(message))?;
-        let mut builder = Builder::new(model);
-        let (mut io, inputs) = builder.inputs(&graph)?;
-        let order = {
-            let ids = &builder.ids;
-            order::sort(&nodes, |name| ids.contains_key(name))
-        }
-        .map_err(|message| builder.model.invalid(message))?;
-        let order = live(&graph, &nodes, order);
-        builder.declare_values(&graph);
-        let nodes = builder.nodes(&graph, &nodes, &order)?;
-        let outputs = builder.outputs(&graph, &mut io)?;
-        let mut graph = Graph {
-            io,
-            inputs,
-            outputs,
-            nodes,
-            facts: builder.facts,
-            metadata: metadata(&model.proto),
-        };
-        graph.forget_unused_constants();
-        Ok(graph)
+        let graph = model.proto.graph.take().unwrap_or_default();
+        let mut loader = Loader::new(model)?;
+        let mut built = loader.graph(graph, Place::default(), None)?;
+        loader.finish()?;
+        built.graph.metadata = metadata(&model.proto);
+        Ok(built.graph)
     }
 
     /// Lets go of constants that only served to fold others.
@@ -68,40 +51,35 @@ impl Graph {
     }
 }
 
-/// An operator, or why there is none: `None` when the table simply lacks it.
-type Built = Result<Box<dyn Operator>, Option<String>>;
+/// What a node does, or why nothing here does it: `None` when the table simply lacks it.
+type Built = Result<Action, Option<String>>;
 
-struct Builder<'m> {
+/// What the graphs of a model share while they are built.
+struct Loader<'m> {
     model: &'m mut Model,
-    ids: HashMap<String, ValueId>,
-    facts: Vec<Fact>,
+    functions: Functions,
     symbols: Symbols,
     budget: Budget,
+    /// What the model imports, then what each of its functions does.
+    opsets: Vec<HashMap<String, i64>>,
+    workspace: Workspace,
+    missing: MissingList,
+    first_error: Option<ComponentErrorKind>,
+}
+
+/// The values of one graph while it is built.
+#[derive(Default)]
+struct Scope {
+    ids: HashMap<String, ValueId>,
+    facts: Vec<Fact>,
     /// Types that the model declares for inner values, for messages about operators whose
     /// inputs come from a missing one.
     declared: HashMap<String, Fact>,
-    /// What the model imports, then what each of its functions does.
-    opsets: Vec<HashMap<String, i64>>,
+    /// Bodies of the nodes so far.
+    bodies: usize,
 }
 
-impl<'m> Builder<'m> {
-    fn new(model: &'m mut Model) -> Self {
-        let functions = model.proto.functions.iter();
-        let opsets = std::iter::once(&model.proto.opset_import)
-            .chain(functions.map(|function| &function.opset_import))
-            .map(|imports| functions::opsets(imports))
-            .collect();
-        Builder {
-            model,
-            ids: HashMap::new(),
-            facts: Vec::new(),
-            symbols: Symbols::default(),
-            budget: Budget::of_load(),
-            declared: HashMap::new(),
-            opsets,
-        }
-    }
-
+impl Scope {
     /// The id of a name, made when it is new.
     fn id(&mut self, name: &str) -> ValueId {
         if let Some(&id) = self.ids.get(name) {
@@ -113,8 +91,133 @@ impl<'m> Builder<'m> {
         id
     }
 
+    /// The id of an input or output of a node, `None` when it is left out.
+    fn id_if_named(&mut self, name: &str) -> Option<ValueId> {
+        (!name.is_empty()).then(|| self.id(name))
+    }
+
+    fn fact(&self, value: ValueId) -> Option<&Fact> {
+        self.facts.get(value.index())
+    }
+
+    fn set_fact(&mut self, value: ValueId, fact: Fact) {
+        if let Some(slot) = self.facts.get_mut(value.index()) {
+            *slot = fact;
+        }
+    }
+
+    fn take_declared(&mut self, proto: &NodeProto, outputs: &[Option<ValueId>]) {
+        for (name, &value) in proto.output.iter().zip(outputs) {
+            if let (Some(value), Some(fact)) = (value, self.declared.get(name)) {
+                let fact = fact.clone();
+                self.set_fact(value, fact);
+            }
+        }
+    }
+}
+
+/// What a body gets from around it.
+struct Surroundings<'a> {
+    /// What is known of the inputs that it declares.
+    formals: &'a [Fact],
+    outer: &'a Scope,
+}
+
+/// A graph, and the names of the values that it captures.
+struct BuiltGraph {
+    graph: Graph,
+    captured: Vec<String>,
+}
+
+impl<'m> Loader<'m> {
+    fn new(model: &'m mut Model) -> Result<Self, ComponentErrorKind> {
+        let functions = std::mem::take(&mut model.proto.functions);
+        let opsets = std::iter::once(&model.proto.opset_import)
+            .chain(functions.iter().map(|function| &function.opset_import))
+            .map(|imports| functions::opsets(imports))
+            .collect();
+        let functions = Functions::new(functions).map_err(|message| model.invalid(message))?;
+        Ok(Loader {
+            model,
+            functions,
+            symbols: Symbols::default(),
+            budget: Budget::of_load(),
+            opsets,
+            workspace: Workspace::default(),
+            missing: MissingList::default(),
+            first_error: None,
+        })
+    }
+
+    /// The error of all that was found missing, or else the first other one.
+    fn finish(self) -> Result<(), ComponentErrorKind> {
+        // A wrong type may only follow from what an operator that is missing left open, so
+        // the missing ones are reported first.
+        match self.missing.finish().or(self.first_error) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn graph(
+        &mut self,
+        mut proto: GraphProto,
+        place: Place,
+        surroundings: Option<Surroundings<'_>>,
+    ) -> Result<BuiltGraph, ComponentErrorKind> {
+        if place.depth > MAX_DEPTH {
+            return Err(self
+                .model
+                .invalid(format!("its graphs are nested more than {MAX_DEPTH} deep")));
+        }
+        let captures = match &surroundings {
+            Some(_) => scope::captures_of(&proto),
+            None => Vec::new(),
+        };
+        let nodes = std::mem::take(&mut proto.node);
+        let mut nodes = self
+            .functions
+            .expand(nodes, place)
+            .map_err(|message| self.model.invalid(message))?;
+        let mut scope = Scope::default();
+        let (mut io, mut inputs) = self.inputs(&mut scope, &proto, surroundings.as_ref())?;
+        let captured = match &surroundings {
+            Some(Surroundings { outer, .. }) => capture(&mut scope, captures, outer, &mut inputs),
+            None => Vec::new(),
+        };
+        let order = order::sort(&nodes, |name| scope.ids.contains_key(name))
+            .map_err(|message| self.model.invalid(message))?;
+        let order = live(&proto, &nodes, order);
+        for info in proto.value_info.iter().chain(&proto.output) {
+            let fact = ports::fact(info, &mut self.symbols);
+            scope.declared.insert(info.name.clone(), fact);
+        }
+        for sparse in &proto.sparse_initializer {
+            let name = sparse.values.as_ref().map_or("", |values| values.name.as_str());
+            self.missing.add(format!("sparse initializer \"{name}\""));
+        }
+        let nodes = self.nodes(&mut scope, &mut nodes, &order)?;
+        let is_body = surroundings.is_some();
+        let outputs = self.outputs(&scope, &proto, &mut io, is_body)?;
+        let mut graph = Graph {
+            io,
+            inputs,
+            outputs,
+            nodes,
+            facts: scope.facts,
+            metadata: Vec::new(),
+        };
+        graph.forget_unused_constants();
+        Ok(BuiltGraph { graph, captured })
+    }
+
     /// Initializers and inputs.
-    fn inputs(&mut self, graph: &GraphProto) -> Result<(ComponentIo, Vec<GraphInput>), ComponentErrorKind> {
+    fn inputs(
+        &mut self,
+        scope: &mut Scope,
+        graph: &GraphProto,
+        surroundings: Option<&Surroundings<'_>>,
+    ) -> Result<(ComponentIo, Vec<GraphInput>), ComponentErrorKind> {
         let mut initializers: HashMap<&str, Tensor> = HashMap::new();
         for proto in &graph.initializer {
             let what = format!("initializer \"{}\"", proto.name);
@@ -126,165 +229,248 @@ impl<'m> Builder<'m> {
         let replaceable = self.model.proto.ir_version.unwrap_or(0) >= IR_VERSION_WITH_DEFAULTS;
         let mut io = ComponentIo::default();
         let mut inputs = Vec::new();
-        for info in &graph.input {
+        for (index, info) in graph.input.iter().enumerate() {
             if info.name.is_empty() {
                 return Err(self.model.invalid("an input has no name"));
             }
-            let default = initializers.get(info.name.as_str());
-            if default.is_some() && !replaceable {
-                continue;
-            }
-            let default = initializers.remove(info.name.as_str());
-            if self.ids.contains_key(&info.name) {
+            if scope.ids.contains_key(&info.name) {
                 return Err(self
                     .model
                     .invalid(format!("input \"{}\" is there twice", info.name)));
             }
-            let port = ports::port(info, default.is_some()).map_err(|message| self.model.invalid(message))?;
-            io.inputs.push(port);
-            let fact = ports::fact(info, &mut self.symbols);
-            let value = self.id(&info.name);
-            self.set_fact(value, fact.clone());
+            let mut fact = ports::fact(info, &mut self.symbols);
+            let default = match surroundings {
+                None => {
+                    let is_given = initializers.contains_key(info.name.as_str());
+                    if is_given && !replaceable {
+                        continue;
+                    }
+                    let port = ports::port(info, is_given).map_err(|message| self.model.invalid(message))?;
+                    io.inputs.push(port);
+                    initializers.remove(info.name.as_str())
+                }
+                // The node gives every input of a body. Dims that the body declares are not
+                // relied on: exporters write those of the first iteration.
+                Some(Surroundings { formals, .. }) => {
+                    initializers.remove(info.name.as_str());
+                    if let Some(formal) = formals.get(index) {
+                        // A body may take as optional what is there.
+                        let is_wrapped = formal.kind.and_then(Kind::optional) == fact.kind;
+                        if !is_wrapped || formal.kind.is_none() {
+                            fact.kind = formal.kind.or(fact.kind);
+                        }
+                        fact.ty = formal.ty.or(fact.ty);
+                    }
+                    None
+                }
+            };
+            let value = scope.id(&info.name);
+            let mut known = fact.clone();
+            if surroundings.is_some() {
+                known.dims = None;
+            }
+            scope.set_fact(value, known);
             inputs.push(GraphInput { value, fact, default });
         }
         for proto in &graph.initializer {
             if let Some(tensor) = initializers.get(proto.name.as_str()) {
-                let value = self.id(&proto.name);
-                self.set_fact(value, Fact::of_tensor(tensor));
+                let value = scope.id(&proto.name);
+                scope.set_fact(value, Fact::of_tensor(tensor));
             }
         }
         Ok((io, inputs))
     }
 
-    fn set_fact(&mut self, value: ValueId, fact: Fact) {
-        if let Some(slot) = self.facts.get_mut(value.index()) {
-            *slot = fact;
-        }
-    }
-
-    fn declare_values(&mut self, graph: &GraphProto) {
-        for info in graph.value_info.iter().chain(&graph.output) {
-            let fact = ports::fact(info, &mut self.symbols);
-            self.declared.insert(info.name.clone(), fact);
-        }
-    }
-
     /// Operators for the nodes of `order`, types and shapes, and constants.
     fn nodes(
         &mut self,
-        graph: &GraphProto,
-        flat: &[FlatNode],
+        scope: &mut Scope,
+        flat: &mut [FlatNode],
         order: &[usize],
     ) -> Result<Vec<Node>, ComponentErrorKind> {
         let mut nodes = Vec::with_capacity(order.len());
-        let mut missing = MissingList::default();
-        for sparse in &graph.sparse_initializer {
-            let name = sparse.values.as_ref().map_or("", |values| values.name.as_str());
-            missing.add(format!("sparse initializer \"{name}\""));
-        }
-        let mut first_error = None;
-        let mut workspace = Workspace::default();
-        for flat in order.iter().filter_map(|&index| flat.get(index)) {
-            let proto = &flat.proto;
-            let name = order::name(proto);
-            let outputs: SmallVec<[_; 2]> =
-                proto.output.iter().map(|output| self.output_id(output)).collect();
-            let inputs: SmallVec<[_; 4]> = proto
+        for &index in order {
+            let Some(flat) = flat.get_mut(index) else { continue };
+            let name = order::name(&flat.proto);
+            let outputs: SmallVec<[_; 2]> = flat
+                .proto
+                .output
+                .iter()
+                .map(|output| scope.id_if_named(output))
+                .collect();
+            let mut inputs: SmallVec<[_; 4]> = flat
+                .proto
                 .input
                 .iter()
-                .map(|input| (!input.is_empty()).then(|| self.id(input)))
+                .map(|input| scope.id_if_named(input))
                 .collect();
-            let op = match domain_key(&proto.domain) {
-                "" => proto.op_type.clone(),
-                domain => format!("{domain}.{}", proto.op_type),
+            let op = match domain_key(&flat.proto.domain) {
+                "" => flat.proto.op_type.clone(),
+                domain => format!("{domain}.{}", flat.proto.op_type),
             };
-            let operator = match self.build(flat, &name)? {
-                Ok(operator) => operator,
+            let action = match self.build(scope, flat, &name, &mut inputs)? {
+                Ok(action) => action,
                 Err(reason) => {
-                    missing.add_node(&name, self.describe(flat, &inputs), reason);
-                    self.take_declared(proto, &outputs);
+                    self.missing
+                        .add_node(&name, self.describe(scope, flat, &inputs), reason);
+                    scope.take_declared(&flat.proto, &outputs);
                     continue;
                 }
             };
             let node = Node {
                 name,
                 op,
-                operator,
+                action,
                 inputs,
                 outputs,
             };
-            match self.infer_and_fold(&node, &mut workspace) {
+            match self.infer_and_fold(scope, &node) {
                 Ok(true) => {}
-                Ok(false) => nodes.push(node),
-                Err(OpError::Unsupported(reason)) => {
-                    missing.add_node(&node.name, self.describe(flat, &node.inputs), Some(reason));
-                    self.take_declared(proto, &node.outputs);
+                Ok(false) => {
+                    scope.bodies += node.action.bodies().len();
+                    nodes.push(node);
                 }
-                // A wrong type may only follow from what an operator that is missing left
-                // open, so the missing ones are reported first.
+                Err(OpError::Unsupported(reason)) => {
+                    let what = self.describe(scope, flat, &node.inputs);
+                    self.missing.add_node(&node.name, what, Some(reason));
+                    scope.take_declared(&flat.proto, &node.outputs);
+                }
                 Err(error) => {
-                    first_error.get_or_insert(node.error(error));
+                    self.first_error.get_or_insert(node.error(error));
+                    scope.take_declared(&flat.proto, &node.outputs);
                 }
             }
         }
-        match (missing.finish(), first_error) {
-            (Some(missing), _) => Err(missing),
-            (None, Some(error)) => Err(error),
-            (None, None) => Ok(nodes),
-        }
+        Ok(nodes)
     }
 
-    fn output_id(&mut self, name: &str) -> Option<ValueId> {
-        (!name.is_empty()).then(|| self.id(name))
-    }
-
-    /// The operator of a node, or why the runtime has none for it.
-    fn build(&mut self, flat: &FlatNode, name: &str) -> Result<Built, ComponentErrorKind> {
-        let proto = &flat.proto;
-        let domain = domain_key(&proto.domain);
+    /// What a node does, or why the runtime has nothing that does it. Adds what its bodies
+    /// capture to its inputs.
+    fn build(
+        &mut self,
+        scope: &mut Scope,
+        flat: &mut FlatNode,
+        name: &str,
+        inputs: &mut SmallVec<[Option<ValueId>; 4]>,
+    ) -> Result<Built, ComponentErrorKind> {
         let Some(opset) = self.opset(flat) else {
             return Err(self.model.invalid(format!(
                 "node \"{name}\" ({}) is of domain \"{}\", of which the model imports no version",
-                proto.op_type, proto.domain
+                flat.proto.op_type, flat.proto.domain
             )));
         };
-        let (entry, since) = match registry::find(domain, &proto.op_type, opset) {
+        let domain = domain_key(&flat.proto.domain).to_owned();
+        let (entry, since) = match registry::find(&domain, &flat.proto.op_type, opset) {
             Ok(found) => found,
-            Err(registry::Missing::Operator) => return Ok(Err(None)),
-            Err(reason) => return Ok(Err(Some(reason.to_string()))),
+            Err(missing) => {
+                self.look_into_bodies(scope, flat)?;
+                return Ok(Err(match missing {
+                    registry::Missing::Operator => None,
+                    reason => Some(reason.to_string()),
+                }));
+            }
         };
-        let attributes = attributes::read(proto, name, self.model)?;
+        let attributes = attributes::read(&flat.proto, name, self.model)?;
+        let op_type = flat.proto.op_type.clone();
         let present = |names: &[String]| names.iter().map(|name| !name.is_empty()).collect::<Vec<_>>();
         let info = NodeInfo {
             name,
-            op_type: &proto.op_type,
-            domain,
+            op_type: &op_type,
+            domain: &domain,
             opset,
             since,
-            inputs: &present(&proto.input),
-            outputs: &present(&proto.output),
+            inputs: &present(&flat.proto.input),
+            outputs: &present(&flat.proto.output),
             attributes: &attributes,
         };
-        let built = (entry.build)(&info);
+        let built = match &entry.build {
+            Build::Kernel(build) => build(&info).map(Action::Kernel),
+            Build::Control(entry) => self.control(scope, flat, entry, &info, &attributes, inputs)?,
+        };
         let unknown = info.unasked_attribute().map(|name| OpError::Attribute {
             name: name.to_owned(),
             message: "is none of this operator's".into(),
         });
         match (built, unknown) {
-            (Ok(operator), None) => Ok(Ok(operator)),
+            (Ok(action), None) => Ok(Ok(action)),
             (Err(OpError::Unsupported(reason)), _) => Ok(Err(Some(reason))),
             (Err(error), _) | (Ok(_), Some(error)) => Err(ComponentErrorKind::Node {
                 node: name.to_owned(),
-                op: proto.op_type.clone(),
+                op: op_type.clone(),
                 message: error.to_string(),
             }),
         }
     }
 
+    /// A control operator with its bodies.
+    fn control(
+        &mut self,
+        scope: &mut Scope,
+        flat: &mut FlatNode,
+        entry: &ControlEntry,
+        info: &NodeInfo<'_>,
+        attributes: &[NamedAttribute],
+        inputs: &mut SmallVec<[Option<ValueId>; 4]>,
+    ) -> Result<Result<Action, OpError>, ComponentErrorKind> {
+        let facts: SmallVec<[Option<&Fact>; 8]> = inputs
+            .iter()
+            .map(|input| input.and_then(|value| scope.fact(value)))
+            .collect();
+        let formals = (entry.formals)(info, &facts);
+        let mut bodies = Vec::with_capacity(entry.bodies.len());
+        for &wanted in entry.bodies {
+            // Asked for, so that the check of unknown attributes passes over it.
+            let asked = attributes.iter().find(|attribute| attribute.name == wanted);
+            asked.inspect(|attribute| attribute.asked.set(true));
+            let found = flat
+                .proto
+                .attribute
+                .iter_mut()
+                .find(|attribute| attribute.name == wanted);
+            let Some(proto) = found.and_then(|attribute| attribute.g.take()) else {
+                return Ok(Err(OpError::Attribute {
+                    name: wanted.to_owned(),
+                    message: "is missing, or is no graph".into(),
+                }));
+            };
+            let declared = proto.input.len();
+            let surroundings = Surroundings {
+                formals: &formals,
+                outer: scope,
+            };
+            let built = self.graph(proto, flat.place.inside(), Some(surroundings))?;
+            let first = inputs.len();
+            inputs.extend(built.captured.iter().map(|name| scope.ids.get(name).copied()));
+            bodies.push(Body {
+                graph: built.graph,
+                formals: declared,
+                captures: first..inputs.len(),
+            });
+        }
+        let first_body = scope.bodies;
+        Ok((entry.build)(info, bodies).map(|operator| Action::Control { operator, first_body }))
+    }
+
+    /// Finds what is missing inside the graphs of a node that is itself missing.
+    fn look_into_bodies(&mut self, scope: &Scope, flat: &mut FlatNode) -> Result<(), ComponentErrorKind> {
+        for attribute in &mut flat.proto.attribute {
+            if let Some(proto) = attribute.g.take() {
+                let surroundings = Surroundings {
+                    formals: &[],
+                    outer: scope,
+                };
+                self.graph(proto, flat.place.inside(), Some(surroundings))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The version of a node's domain that its model or function imports.
     fn opset(&self, flat: &FlatNode) -> Option<i64> {
         let domain = domain_key(&flat.proto.domain);
-        let imports = self.opsets.get(flat.function.map_or(0, |index| index + 1))?;
+        let imports = self
+            .opsets
+            .get(flat.place.function.map_or(0, |index| index + 1))?;
         // Only ONNX's own domain has had more than one version; some exporters leave the
         // import of the others out.
         let default = (!domain.is_empty()).then_some(1);
@@ -292,45 +478,47 @@ impl<'m> Builder<'m> {
     }
 
     /// Infers a node's outputs, and computes them when they are constant (`true`).
-    fn infer_and_fold(&mut self, node: &Node, workspace: &mut Workspace) -> Result<bool, OpError> {
-        let outputs = node.infer(&self.facts)?;
-        let outputs = fold(node, &self.facts, outputs, &mut self.budget, workspace)?;
+    fn infer_and_fold(&mut self, scope: &mut Scope, node: &Node) -> Result<bool, OpError> {
+        let outputs = node.infer(&scope.facts)?;
+        let outputs = fold(node, &scope.facts, outputs, &mut self.budget, &mut self.workspace)?;
         let (facts, done) = match outputs {
             Folded::Known(facts) => (facts, true),
             Folded::Open(facts) => (facts, false),
         };
         for (&value, fact) in node.outputs.iter().zip(facts) {
             if let Some(value) = value {
-                self.set_fact(value, fact);
+                scope.set_fact(value, fact);
             }
         }
         Ok(done)
     }
 
-    fn take_declared(&mut self, proto: &NodeProto, outputs: &[Option<ValueId>]) {
-        for (name, &value) in proto.output.iter().zip(outputs) {
-            if let (Some(value), Some(fact)) = (value, self.declared.get(name)) {
-                let fact = fact.clone();
-                self.set_fact(value, fact);
-            }
-        }
-    }
-
     /// `com.microsoft.Gelu version 1 (float)`: operator, version, known input types.
-    fn describe(&self, flat: &FlatNode, inputs: &[Option<ValueId>]) -> String {
+    fn describe(&self, scope: &Scope, flat: &FlatNode, inputs: &[Option<ValueId>]) -> String {
         let proto = &flat.proto;
         let domain = match domain_key(&proto.domain) {
             "" => "ai.onnx",
             domain => domain,
         };
         let version = self.opset(flat).unwrap_or(0);
-        let types: Vec<&str> = inputs
+        let types: Vec<String> = inputs
             .iter()
-            .map(|input| match input {
-                None => "none",
-                Some(value) => {
-                    let fact = self.facts.get(value.index());
-                    fact.and_then(|fact| fact.ty).map_or("unknown", |ty| ty.name())
+            .take(proto.input.len())
+            .map(|input| {
+                let fact = input.map(|value| scope.fact(value).cloned().unwrap_or_default());
+                match fact {
+                    None => "none".to_owned(),
+                    Some(Fact { ty: None, .. }) => "unknown".to_owned(),
+                    Some(Fact {
+                        kind: None | Some(Kind::Tensor),
+                        ty: Some(ty),
+                        ..
+                    }) => ty.to_string(),
+                    Some(Fact {
+                        kind: Some(kind),
+                        ty: Some(ty),
+                        ..
+                    }) => kind.with_element(ty),
                 }
             })
             .collect();
@@ -344,22 +532,25 @@ impl<'m> Builder<'m> {
     /// Output ports and their values.
     fn outputs(
         &mut self,
+        scope: &Scope,
         graph: &GraphProto,
         io: &mut ComponentIo,
+        is_body: bool,
     ) -> Result<Vec<ValueId>, ComponentErrorKind> {
         let mut outputs = Vec::with_capacity(graph.output.len());
         for info in &graph.output {
-            let Some(&value) = self.ids.get(&info.name) else {
+            let Some(&value) = scope.ids.get(&info.name) else {
                 return Err(self
                     .model
                     .invalid(format!("output \"{}\" is defined nowhere", info.name)));
             };
-            if outputs.contains(&value) {
+            // A body may well give the same value for two of the node's outputs.
+            if outputs.contains(&value) && !is_body {
                 return Err(self
                     .model
                     .invalid(format!("output \"{}\" is there twice", info.name)));
             }
-            let ty = self.output_type(info, value)?;
+            let ty = self.output_type(scope, info, value)?;
             let mut port = ports::port(info, false).map_err(|message| self.model.invalid(message))?;
             port.ty = ty.unwrap_or(port.ty);
             io.outputs.push(port);
@@ -371,21 +562,58 @@ impl<'m> Builder<'m> {
     /// The type of an output by inference, which must be the declared one, if there is one.
     fn output_type(
         &mut self,
+        scope: &Scope,
         info: &ValueInfoProto,
         value: ValueId,
     ) -> Result<Option<PortType>, ComponentErrorKind> {
-        let declared = ports::fact(info, &mut self.symbols).ty;
-        let Some(found) = self.facts.get(value.index()).and_then(|fact| fact.ty) else {
-            return Ok(declared.map(port_type));
+        let declared = ports::fact(info, &mut self.symbols);
+        let declared = declared.kind.zip(declared.ty);
+        let found = scope.fact(value).and_then(|fact| fact.kind.zip(fact.ty));
+        let Some((kind, ty)) = found else {
+            return Ok(declared.map(|(kind, ty)| port_type(kind, ty)));
         };
-        match declared.filter(|&declared| declared != found) {
-            None => Ok(Some(port_type(found))),
-            Some(declared) => Err(self.model.invalid(format!(
-                "output \"{}\" is declared as {declared}, but its node gives {found}",
-                info.name
-            ))),
+        match declared.filter(|&declared| declared != (kind, ty)) {
+            None => Ok(Some(port_type(kind, ty))),
+            Some((declared, element)) => {
+                let error = self.model.invalid(format!(
+                    "output \"{}\" is declared as {}, but its node gives {}",
+                    info.name,
+                    declared.with_element(element),
+                    kind.with_element(ty)
+                ));
+                self.first_error.get_or_insert(error);
+                Ok(Some(port_type(kind, ty)))
+            }
         }
     }
+}
+
+/// Makes values of an outer graph known inside a body: constants with their value, the others
+/// as inputs after its own. Gives the names of those.
+fn capture(
+    scope: &mut Scope,
+    names: Vec<String>,
+    outer: &Scope,
+    inputs: &mut Vec<GraphInput>,
+) -> Vec<String> {
+    let mut captured = Vec::new();
+    for name in names {
+        // A name that nothing outside defines is reported by whoever reads it.
+        let Some(fact) = outer.ids.get(&name).and_then(|&value| outer.fact(value)).cloned() else {
+            continue;
+        };
+        let value = scope.id(&name);
+        scope.set_fact(value, fact.clone());
+        if fact.value.is_none() {
+            inputs.push(GraphInput {
+                value,
+                fact,
+                default: None,
+            });
+            captured.push(name);
+        }
+    }
+    captured
 }
 
 /// The nodes of `order` that an output of the graph needs.
@@ -395,12 +623,13 @@ fn live(graph: &GraphProto, nodes: &[FlatNode], order: Vec<usize>) -> Vec<usize>
         .into_iter()
         .rev()
         .filter(|&index| {
-            let Some(FlatNode { proto: node, .. }) = nodes.get(index) else {
+            let Some(node) = nodes.get(index) else {
                 return false;
             };
-            let is_needed = node.output.iter().any(|output| needed.contains(output.as_str()));
+            let mut outputs = node.proto.output.iter();
+            let is_needed = outputs.any(|output| needed.contains(output.as_str()));
             if is_needed {
-                needed.extend(node.input.iter().map(String::as_str));
+                needed.extend(node.reads());
             }
             is_needed
         })

@@ -4,10 +4,11 @@
 
 use smallvec::SmallVec;
 
-use super::Node;
+use super::{Action, Node};
 use crate::native::infer::Fact;
 use crate::native::operator::OpError;
 use crate::native::tensor::{Tensor, byte_count};
+use crate::native::value::Value;
 use crate::native::workspace::Workspace;
 
 /// How many bytes constants may take beyond what they are made from. A small file can ask
@@ -72,6 +73,9 @@ pub(super) fn fold(
             None => return Ok(Folded::Open(outputs)),
         }
     }
+    let Action::Kernel(operator) = &node.action else {
+        return Ok(Folded::Open(outputs));
+    };
     let used = |index: usize| node.outputs.get(index).is_some_and(Option::is_some);
     let mut size = 0usize;
     for (_, fact) in outputs.iter().enumerate().filter(|(index, _)| used(*index)) {
@@ -82,16 +86,16 @@ pub(super) fn fold(
         size = size.saturating_add(bytes);
     }
     let inputs_size = inputs.iter().flatten().map(|tensor| tensor.byte_len()).sum();
-    if !node.operator.is_deterministic() || size == usize::MAX || !budget.take(size, inputs_size) {
+    if !operator.is_deterministic() || size == usize::MAX || !budget.take(size, inputs_size) {
         return Ok(Folded::Open(outputs));
     }
-    let results = match workspace.compute(node, &inputs, used) {
+    let results = match workspace.compute(&**operator, node.outputs.len(), &inputs, used) {
         // A run may never need it, or may have more memory.
         Err(OpError::OutOfMemory { .. }) => return Ok(Folded::Open(outputs)),
         results => results?,
     };
     for (fact, result) in outputs.iter_mut().zip(results) {
-        if let Some(tensor) = result {
+        if let Some(Value::Tensor(tensor)) = result {
             *fact = Fact::of_tensor(&tensor);
         }
     }

@@ -2,77 +2,121 @@
 //! its own names for what is inside.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::order;
-use crate::native::model::onnx::{AttributeProto, FunctionProto, ModelProto, NodeProto, OperatorSetIdProto};
+use super::scope::{self, Names};
+use crate::native::model::onnx::{
+    AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
+};
 
 /// A node of the graph after replacement.
 pub(super) struct FlatNode {
     pub(super) proto: NodeProto,
+    /// Where it stands, which is where its graphs stand too.
+    pub(super) place: Place,
+    /// Names that its graphs read from outside.
+    pub(super) captures: Vec<String>,
+}
+
+impl FlatNode {
+    /// The names that it reads: those of its inputs, and those that its graphs capture.
+    pub(super) fn reads(&self) -> impl Iterator<Item = &str> {
+        let inputs = self.proto.input.iter().filter(|name| !name.is_empty());
+        inputs.chain(&self.captures).map(String::as_str)
+    }
+}
+
+/// Where a node or a graph stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
     /// The function that it comes from, as an index into the model's; its opset imports
     /// apply instead of the model's.
     pub(super) function: Option<usize>,
+    /// Calls of functions and graphs of nodes around it.
+    pub(super) depth: usize,
 }
 
-/// Functions may not call themselves; this bounds a file that does, or that doubles its
-/// size with every level.
-const MAX_DEPTH: usize = 64;
-const MAX_NODES: usize = 1 << 20;
-
-/// The nodes of the graph, calls of model-local functions replaced.
-pub(super) fn expand(model: &ModelProto, nodes: Vec<NodeProto>) -> Result<Vec<FlatNode>, String> {
-    let mut functions = HashMap::new();
-    for (index, function) in model.functions.iter().enumerate() {
-        let key = (domain_key(&function.domain), &*function.name, &*function.overload);
-        if functions.insert(key, index).is_some() {
-            return Err(format!("function \"{}\" is defined twice", function.name));
+impl Place {
+    /// Inside a graph of a node that stands here.
+    pub(super) fn inside(self) -> Place {
+        Place {
+            depth: self.depth + 1,
+            ..self
         }
     }
-    let mut expansion = Expansion {
-        model,
-        functions,
-        flat: Vec::with_capacity(nodes.len()),
-        calls: 0,
-    };
-    for node in nodes {
-        expansion.add(node, None, 0)?;
-    }
-    Ok(expansion.flat)
 }
 
-/// ONNX's own domain has two names.
-pub(super) fn domain_key(domain: &str) -> &str {
-    match domain {
-        "ai.onnx" => "",
-        domain => domain,
-    }
-}
+/// Functions may not call themselves, and this runtime recurses into graphs in graphs; this
+/// bounds a file that would go on and on.
+pub(super) const MAX_DEPTH: usize = 64;
+/// Bounds a file that doubles its size with every call.
+const MAX_NODES: usize = 1 << 20;
 
-struct Expansion<'m> {
-    model: &'m ModelProto,
+/// The model-local functions of a model.
+pub(super) struct Functions {
+    functions: Rc<[FunctionProto]>,
     /// By domain, name and overload.
-    functions: HashMap<(&'m str, &'m str, &'m str), usize>,
-    flat: Vec<FlatNode>,
+    by_name: HashMap<(String, String, String), usize>,
+    nodes: usize,
     calls: usize,
 }
 
-impl<'m> Expansion<'m> {
-    fn add(&mut self, node: NodeProto, from: Option<usize>, depth: usize) -> Result<(), String> {
-        let key = (domain_key(&node.domain), &*node.op_type, &*node.overload);
-        let called = self.functions.get(&key).copied();
-        let Some((index, function)) =
-            called.and_then(|index| Some((index, self.model.functions.get(index)?)))
-        else {
-            if self.flat.len() >= MAX_NODES {
-                return Err(format!("its functions expand to more than {MAX_NODES} nodes"));
+impl Functions {
+    pub(super) fn new(functions: Vec<FunctionProto>) -> Result<Self, String> {
+        let mut by_name = HashMap::new();
+        for (index, function) in functions.iter().enumerate() {
+            let key = key(&function.domain, &function.name, &function.overload);
+            if by_name.insert(key, index).is_some() {
+                return Err(format!("function \"{}\" is defined twice", function.name));
             }
-            self.flat.push(FlatNode {
+        }
+        Ok(Functions {
+            functions: functions.into(),
+            by_name,
+            nodes: 0,
+            calls: 0,
+        })
+    }
+
+    /// The nodes of a graph that stands in `place`, calls of functions replaced.
+    pub(super) fn expand(&mut self, nodes: Vec<NodeProto>, place: Place) -> Result<Vec<FlatNode>, String> {
+        let functions = Rc::clone(&self.functions);
+        let mut flat = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            self.add(&functions, node, place, &mut flat)?;
+        }
+        Ok(flat)
+    }
+
+    fn add(
+        &mut self,
+        functions: &[FunctionProto],
+        node: NodeProto,
+        place: Place,
+        flat: &mut Vec<FlatNode>,
+    ) -> Result<(), String> {
+        let called = match functions.is_empty() {
+            true => None,
+            false => self
+                .by_name
+                .get(&key(&node.domain, &node.op_type, &node.overload)),
+        };
+        let Some((index, function)) = called.and_then(|&index| Some((index, functions.get(index)?))) else {
+            self.nodes += 1;
+            if self.nodes > MAX_NODES {
+                return Err(format!(
+                    "it has more than {MAX_NODES} nodes, those of functions included"
+                ));
+            }
+            flat.push(FlatNode {
+                captures: scope::captures(&node),
                 proto: node,
-                function: from,
+                place,
             });
             return Ok(());
         };
-        if depth >= MAX_DEPTH {
+        if place.depth >= MAX_DEPTH {
             return Err(format!(
                 "function \"{}\" calls itself, or functions are nested more than {MAX_DEPTH} deep",
                 function.name
@@ -89,10 +133,30 @@ impl<'m> Expansion<'m> {
             attributes: &node.attribute,
             defaults: &function.attribute_proto,
         };
+        let place = Place {
+            function: Some(index),
+            depth: place.depth + 1,
+        };
         for inner in &function.node {
-            self.add(call.node(inner), Some(index), depth + 1)?;
+            self.add(functions, call.node(inner, None), place, flat)?;
         }
         Ok(())
+    }
+}
+
+fn key(domain: &str, name: &str, overload: &str) -> (String, String, String) {
+    (
+        domain_key(domain).to_owned(),
+        name.to_owned(),
+        overload.to_owned(),
+    )
+}
+
+/// ONNX's own domain has two names.
+pub(super) fn domain_key(domain: &str) -> &str {
+    match domain {
+        "ai.onnx" => "",
+        domain => domain,
     }
 }
 
@@ -139,15 +203,22 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// A node of the function's body as a node of the caller.
-    fn node(&self, inner: &NodeProto) -> NodeProto {
-        let rename = |name: &String| match self.names.get(name.as_str()) {
+    /// The caller's word for a name of the function's body; `inside` has the names of the
+    /// graphs around it in the body.
+    fn rename(&self, name: &str, inside: Option<&Names<'_>>) -> String {
+        let outer = self.names.get(name);
+        match outer.filter(|_| !inside.is_some_and(|names| names.contains(name))) {
             Some(&outer) => outer.to_owned(),
             None if name.is_empty() => String::new(),
             // No exporter writes a NUL; a name that is taken all the same is refused as one
             // that is defined twice.
             None => format!("{name}\0{}", self.id),
-        };
+        }
+    }
+
+    /// A node of the function's body as a node of the caller.
+    fn node(&self, inner: &NodeProto, inside: Option<&Names<'_>>) -> NodeProto {
+        let rename = |name: &String| self.rename(name, inside);
         NodeProto {
             input: inner.input.iter().map(rename).collect(),
             output: inner.output.iter().map(rename).collect(),
@@ -156,7 +227,7 @@ impl Call<'_> {
             attribute: inner
                 .attribute
                 .iter()
-                .filter_map(|attribute| self.attribute(attribute))
+                .filter_map(|attribute| self.attribute(attribute, inside))
                 .collect(),
             domain: inner.domain.clone(),
             overload: inner.overload.clone(),
@@ -165,9 +236,13 @@ impl Call<'_> {
 
     /// An attribute of the body: one that refers to an attribute of the function takes the
     /// caller's value, or the default, or is not there.
-    fn attribute(&self, inner: &AttributeProto) -> Option<AttributeProto> {
+    fn attribute(&self, inner: &AttributeProto, inside: Option<&Names<'_>>) -> Option<AttributeProto> {
         if inner.ref_attr_name.is_empty() {
-            return Some(inner.clone());
+            let graph = inner.g.as_ref().map(|graph| self.graph(graph, inside));
+            return Some(AttributeProto {
+                g: graph,
+                ..inner.clone()
+            });
         }
         let referred = |attribute: &&AttributeProto| attribute.name == inner.ref_attr_name;
         let given = self.attributes.iter().find(referred);
@@ -176,6 +251,33 @@ impl Call<'_> {
             name: inner.name.clone(),
             ..value.clone()
         })
+    }
+
+    /// A graph of a node of the body.
+    fn graph(&self, graph: &GraphProto, outside: Option<&Names<'_>>) -> GraphProto {
+        let inside = Names::of(graph, outside);
+        let rename = |name: &str| self.rename(name, Some(&inside));
+        let rename_info = |info: &ValueInfoProto| ValueInfoProto {
+            name: rename(&info.name),
+            ..info.clone()
+        };
+        let rename_tensor = |tensor: &TensorProto| TensorProto {
+            name: rename(&tensor.name),
+            ..tensor.clone()
+        };
+        GraphProto {
+            node: graph
+                .node
+                .iter()
+                .map(|node| self.node(node, Some(&inside)))
+                .collect(),
+            name: graph.name.clone(),
+            initializer: graph.initializer.iter().map(rename_tensor).collect(),
+            input: graph.input.iter().map(rename_info).collect(),
+            output: graph.output.iter().map(rename_info).collect(),
+            value_info: graph.value_info.iter().map(rename_info).collect(),
+            sparse_initializer: graph.sparse_initializer.clone(),
+        }
     }
 }
 

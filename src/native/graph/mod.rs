@@ -12,11 +12,14 @@ mod missing;
 mod order;
 mod plan;
 mod ports;
+mod scope;
 
 use smallvec::SmallVec;
 
-pub(super) use self::plan::{Plan, Request, Step};
-use super::infer::{Fact, InferContext};
+pub(super) use self::plan::{Given, Plan, Request};
+use super::control::Control;
+use super::element::ElementType;
+use super::infer::{Fact, InferContext, Kind};
 use super::operator::{OpError, Operator};
 use super::tensor::Tensor;
 use crate::component::{ComponentErrorKind, ComponentIo};
@@ -42,10 +45,43 @@ pub(super) struct Node {
     pub(super) name: String,
     /// Type and domain, for messages.
     pub(super) op: String,
-    pub(super) operator: Box<dyn Operator>,
-    /// `None` where an input or output is left out.
+    pub(super) action: Action,
+    /// `None` where an input or output is left out. Values that the graphs of a control
+    /// operator read from outside come after the node's own inputs.
     pub(super) inputs: SmallVec<[Option<ValueId>; 4]>,
     pub(super) outputs: SmallVec<[Option<ValueId>; 2]>,
+}
+
+/// What a node does.
+#[derive(Debug)]
+pub(super) enum Action {
+    Kernel(Box<dyn Operator>),
+    Control {
+        operator: Box<dyn Control>,
+        /// The index of its first body among all bodies of the graph.
+        first_body: usize,
+    },
+}
+
+impl Action {
+    /// The graphs that it runs.
+    pub(super) fn bodies(&self) -> &[Body] {
+        match self {
+            Action::Kernel(_) => &[],
+            Action::Control { operator, .. } => operator.bodies(),
+        }
+    }
+}
+
+/// A graph that a control operator runs.
+#[derive(Debug)]
+pub(super) struct Body {
+    /// Its inputs are those that it declares, then the values that it captures.
+    pub(super) graph: Graph,
+    /// How many inputs it declares.
+    pub(super) formals: usize,
+    /// Where the captured values are among the inputs of the node.
+    pub(super) captures: std::ops::Range<usize>,
 }
 
 impl Node {
@@ -74,13 +110,38 @@ impl Node {
         let used: SmallVec<[bool; 8]> = self.outputs.iter().map(Option::is_some).collect();
         let mut outputs: SmallVec<[Fact; 2]> = SmallVec::new();
         outputs.resize_with(self.outputs.len(), Fact::default);
-        self.operator.infer(&mut InferContext {
+        let mut context = InferContext {
             inputs: &inputs,
             outputs: &mut outputs,
             used: &used,
-        })?;
+        };
+        match &self.action {
+            Action::Kernel(operator) => {
+                if !operator.takes_values() {
+                    expect_tensors(&inputs)?;
+                }
+                operator.infer(&mut context)?;
+            }
+            Action::Control { operator, .. } => operator.infer(&mut context)?,
+        }
         Ok(outputs)
     }
+}
+
+fn expect_tensors(inputs: &[Option<&Fact>]) -> Result<(), OpError> {
+    for (index, fact) in inputs.iter().enumerate() {
+        if let Some(kind) = fact
+            .and_then(|fact| fact.kind)
+            .filter(|&kind| kind != Kind::Tensor)
+        {
+            let element = fact.and_then(|fact| fact.ty).map_or("?", ElementType::name);
+            return Err(OpError::Message(format!(
+                "input {index} is {}, expected a tensor",
+                kind.with_element(element)
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// An input of the graph that a caller may give.
@@ -93,11 +154,12 @@ pub(super) struct GraphInput {
     pub(super) default: Option<Tensor>,
 }
 
-/// A loaded graph. Nothing in it changes after loading.
+/// A loaded graph: of a model, or of a node of another. Nothing in it changes after loading.
 #[derive(Debug)]
 pub(super) struct Graph {
+    /// The ports of a model's graph; for a body, the outputs alone.
     pub(super) io: ComponentIo,
-    /// In the order of `io.inputs`.
+    /// In the order of `io.inputs`; for a body, what it declares and then what it captures.
     pub(super) inputs: Vec<GraphInput>,
     /// In the order of `io.outputs`.
     pub(super) outputs: Vec<ValueId>,

@@ -23,9 +23,9 @@ pub(super) fn sort(nodes: &[FlatNode], defined: impl Fn(&str) -> bool) -> Result
     }
     let mut waits_for = vec![0usize; nodes.len()];
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-    for (index, FlatNode { proto: node, .. }) in nodes.iter().enumerate() {
-        for input in node.input.iter().filter(|input| !input.is_empty()) {
-            match producer.get(input.as_str()) {
+    for (index, node) in nodes.iter().enumerate() {
+        for input in node.reads() {
+            match producer.get(input) {
                 Some(&from) => {
                     waits_for[index] += 1;
                     readers[from].push(index);
@@ -34,7 +34,7 @@ pub(super) fn sort(nodes: &[FlatNode], defined: impl Fn(&str) -> bool) -> Result
                 None => {
                     return Err(format!(
                         "{} reads \"{input}\", which nothing defines",
-                        describe(node)
+                        describe(&node.proto)
                     ));
                 }
             }

@@ -5,15 +5,34 @@ use super::{Graph, ValueId};
 use crate::component::ComponentErrorKind;
 use crate::native::infer::{Fact, SymDim};
 use crate::native::tensor::{Dims, Tensor};
+use crate::native::value::ValueRef;
 use crate::native::workspace::Workspace;
 
 /// What a plan is made for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::native) struct Request {
-    /// Dims of the given inputs, in the order of the graph's.
-    pub(in crate::native) inputs: Vec<Option<Dims>>,
+    /// What is given, in the order of the graph's inputs.
+    pub(in crate::native) inputs: Vec<Option<Given>>,
     /// Which outputs are asked for, in the order of the graph's.
     pub(in crate::native) outputs: Vec<bool>,
+}
+
+/// What a plan depends on of an input that is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::native) enum Given {
+    /// A tensor of these dims.
+    Tensor(Dims),
+    /// A sequence or an optional, of which no dims are known.
+    Other,
+}
+
+impl Given {
+    pub(in crate::native) fn dims(&self) -> Option<&[usize]> {
+        match self {
+            Given::Tensor(dims) => Some(dims),
+            Given::Other => None,
+        }
+    }
 }
 
 impl Request {
@@ -25,9 +44,20 @@ impl Request {
         self.outputs.resize(graph.outputs.len(), false);
     }
 
-    pub(in crate::native) fn give_input(&mut self, index: usize, dims: impl Iterator<Item = usize>) {
+    pub(in crate::native) fn give_tensor(&mut self, index: usize, dims: impl Iterator<Item = usize>) {
         if let Some(input) = self.inputs.get_mut(index) {
-            *input = Some(dims.collect());
+            *input = Some(Given::Tensor(dims.collect()));
+        }
+    }
+
+    pub(in crate::native) fn give_value(&mut self, index: usize, value: ValueRef<'_>) {
+        match value {
+            ValueRef::Tensor(tensor) => self.give_tensor(index, tensor.dims().iter().copied()),
+            ValueRef::Sequence(_) | ValueRef::Optional(_) => {
+                if let Some(input) = self.inputs.get_mut(index) {
+                    *input = Some(Given::Other);
+                }
+            }
         }
     }
 
@@ -75,11 +105,14 @@ impl Plan {
         workspace: &mut Workspace,
     ) -> Result<Plan, ComponentErrorKind> {
         let mut constants = Vec::new();
-        for (input, dims) in graph.inputs.iter().zip(&request.inputs) {
-            let fact = match (dims, &input.default) {
-                (Some(dims), _) => Fact {
+        for (input, given) in graph.inputs.iter().zip(&request.inputs) {
+            let fact = match (given, &input.default) {
+                (Some(given), _) => Fact {
+                    kind: input.fact.kind,
                     ty: input.fact.ty,
-                    dims: Some(dims.iter().map(|&dim| SymDim::Fixed(dim)).collect()),
+                    dims: given
+                        .dims()
+                        .map(|dims| dims.iter().map(|&dim| SymDim::Fixed(dim)).collect()),
                     value: None,
                 },
                 (None, Some(default)) => Fact::of_tensor(default),

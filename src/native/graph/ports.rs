@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use crate::component::{Dim, MAX_RANK, Port, PortType};
 use crate::native::element::ElementType;
-use crate::native::infer::{Fact, SymDim, SymDims, SymbolId};
+use crate::native::infer::{Fact, Kind, SymDim, SymDims, SymbolId};
 use crate::native::model::onnx::{DimensionValue, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto};
 
 /// What a port of no declared type shows.
@@ -46,10 +46,12 @@ pub(super) fn port(info: &ValueInfoProto, optional: bool) -> Result<Port, String
 
 /// What a `ValueInfoProto` says of its value.
 pub(super) fn fact(info: &ValueInfoProto, symbols: &mut Symbols) -> Fact {
-    let Some(TypeValue::Tensor(tensor)) = info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) else {
-        return Fact::default();
+    let (kind, ty) = kind_and_element(info.r#type.as_ref());
+    let tensor = match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
+        Some(TypeValue::Tensor(tensor)) => Some(tensor),
+        _ => None,
     };
-    let dims = tensor_dims(tensor).map(|dims| {
+    let dims = tensor.and_then(tensor_dims).map(|dims| {
         let dims = dims.into_iter().map(|dim| match dim {
             Dim::Fixed(size) => usize::try_from(size).map_or(SymDim::Unknown, SymDim::Fixed),
             Dim::Symbol(Some(name)) => SymDim::Symbol(symbols.id(&name)),
@@ -58,23 +60,43 @@ pub(super) fn fact(info: &ValueInfoProto, symbols: &mut Symbols) -> Fact {
         dims.collect::<SymDims>()
     });
     Fact {
-        ty: ElementType::from_code(tensor.elem_type),
+        kind,
+        ty,
         dims,
         value: None,
     }
 }
 
+/// What a value of this type is and the type of its elements, as far as this runtime has it.
+pub(super) fn kind_and_element(ty: Option<&TypeProto>) -> (Option<Kind>, Option<ElementType>) {
+    match ty.and_then(|ty| ty.value.as_ref()) {
+        Some(TypeValue::Tensor(tensor)) => (Some(Kind::Tensor), ElementType::from_code(tensor.elem_type)),
+        Some(TypeValue::Sequence(inner)) => match kind_and_element(inner.elem_type.as_deref()) {
+            (Some(Kind::Tensor), element) => (Some(Kind::Sequence), element),
+            _ => (None, None),
+        },
+        Some(TypeValue::Optional(inner)) => {
+            let (kind, element) = kind_and_element(inner.elem_type.as_deref());
+            match kind.and_then(Kind::optional) {
+                Some(kind) => (Some(kind), element),
+                None => (None, None),
+            }
+        }
+        Some(TypeValue::Map(_) | TypeValue::SparseTensor(_)) | None => (None, None),
+    }
+}
+
 /// How the seam calls a tensor of this type.
-pub(super) fn port_type(ty: ElementType) -> PortType {
+pub(super) fn port_type(kind: Kind, ty: ElementType) -> PortType {
     match ty.seam() {
-        Some(dtype) => PortType::Tensor(dtype),
-        None => PortType::Other(format!("tensor({ty})")),
+        Some(dtype) if kind == Kind::Tensor => PortType::Tensor(dtype),
+        _ => PortType::Other(kind.with_element(ty)),
     }
 }
 
 fn tensor_port_type(tensor: &TensorTypeProto) -> PortType {
     match ElementType::from_code(tensor.elem_type) {
-        Some(ty) => port_type(ty),
+        Some(ty) => port_type(Kind::Tensor, ty),
         None if tensor.elem_type == 0 => PortType::Other(UNTYPED.into()),
         None => PortType::Other(format!("tensor({})", element_name(tensor.elem_type))),
     }

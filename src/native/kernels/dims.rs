@@ -9,7 +9,7 @@ use crate::native::tensor::{Dims, TensorRef};
 pub(super) type Integers = SmallVec<[i64; 6]>;
 
 /// An axis of a tensor of this rank; negative ones count from the end.
-pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, OpError> {
+pub(in crate::native) fn axis(axis: i64, rank: usize) -> Result<usize, OpError> {
     let from_start = if axis < 0 {
         axis.checked_add(rank as i64)
     } else {

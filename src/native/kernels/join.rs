@@ -5,13 +5,17 @@
 //! optional input), or into equal parts, of which the last may be smaller from 18 on. ai.onnx
 //! 2, 11, 13, 18.
 
+use std::ops::Range;
+
 use super::Built;
 use super::dims::{Integers, axis, dims_from};
 use super::infer::input_type;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::{Dims, TensorRef};
+use crate::native::output::Pool;
+use crate::native::tensor::{Dims, Tensor, TensorRef};
+use crate::native::value::ValueRef;
 
 #[derive(Debug)]
 struct Concat {
@@ -79,61 +83,157 @@ impl Operator for Concat {
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let first = cx.required(0)?;
         let axis = axis(self.axis, first.rank())?;
-        let mut dims: Dims = first.dims().into();
-        for i in 1..cx.input_count() {
-            let x = cx.required(i)?;
-            super::same_type(&first, &x, i)?;
-            let others = |dims: &[usize]| -> Dims {
-                dims.iter()
-                    .enumerate()
-                    .filter(|&(at, _)| at != axis)
-                    .map(|(_, &dim)| dim)
-                    .collect()
-            };
-            if x.rank() != first.rank() || others(x.dims()) != others(first.dims()) {
-                return Err(OpError::WrongDims {
-                    what: format!("input {i}"),
-                    found: x.dims().into(),
-                    expected: format!("those of input 0, {:?}, but for axis {axis}", first.dims()),
-                });
-            }
-            dims[axis] = dims[axis]
-                .checked_add(x.dims()[axis])
-                .ok_or_else(|| OpError::TooLarge {
-                    dims: x.dims().into(),
-                })?;
-        }
-        let outer: usize = dims[..axis].iter().product();
-        let block = |x: &TensorRef<'_>| x.dims()[axis..].iter().product::<usize>();
+        let count = cx.input_count();
+        let inputs = cx.inputs;
+        let part = |i: usize| {
+            let input = inputs.get(i).copied().flatten().and_then(ValueRef::tensor);
+            input.ok_or(OpError::MissingInput { index: i })
+        };
+        let dims = joined_dims(count, part, axis)?;
         match first.element_type().size() {
             None => {
                 let mut joined = Vec::new();
-                let outer = if dims.contains(&0) { 0 } else { outer };
-                for o in 0..outer {
-                    for i in 0..cx.input_count() {
-                        let x = cx.required(i)?;
-                        let len = block(&x);
-                        joined.extend_from_slice(&x.strings()?[o * len..][..len]);
-                    }
-                }
+                for_each_piece(count, part, axis, |x, from, len| {
+                    joined.extend_from_slice(&x.strings()?[from..][..len]);
+                    Ok(())
+                })?;
                 cx.output_strings(0, &dims, joined)
             }
             Some(size) => {
                 let mut output = cx.output_bytes(0, first.element_type(), &dims)?;
-                if output.is_empty() {
-                    return Ok(());
-                }
-                for o in 0..outer {
-                    for i in 0..cx.input_count() {
-                        let x = cx.required(i)?;
-                        let len = block(&x) * size;
-                        output.extend_from_slice(&x.bytes()?[o * len..][..len])?;
-                    }
-                }
-                Ok(())
+                for_each_piece(count, part, axis, |x, from, len| {
+                    output.extend_from_slice(&x.bytes()?[from * size..][..len * size])
+                })
             }
         }
     }
+}
+
+/// The dims of `count` parts one after the other along `axis`.
+fn joined_dims<'a>(
+    count: usize,
+    part: impl Fn(usize) -> Result<TensorRef<'a>, OpError>,
+    axis: usize,
+) -> Result<Dims, OpError> {
+    let first = part(0)?;
+    let mut dims: Dims = first.dims().into();
+    for i in 1..count {
+        let x = part(i)?;
+        super::same_type(&first, &x, i)?;
+        let others = |dims: &[usize]| -> Dims {
+            dims.iter()
+                .enumerate()
+                .filter(|&(at, _)| at != axis)
+                .map(|(_, &dim)| dim)
+                .collect()
+        };
+        if x.rank() != first.rank() || others(x.dims()) != others(first.dims()) {
+            return Err(OpError::WrongDims {
+                what: format!("input {i}"),
+                found: x.dims().into(),
+                expected: format!("those of input 0, {:?}, but for axis {axis}", first.dims()),
+            });
+        }
+        dims[axis] = dims[axis]
+            .checked_add(x.dims()[axis])
+            .ok_or_else(|| OpError::TooLarge {
+                dims: x.dims().into(),
+            })?;
+    }
+    Ok(dims)
+}
+
+/// Goes over the elements of parts that [`joined_dims`] has checked, in the order of the
+/// result: `write` gets a part, the first element of a piece, and the piece's length.
+fn for_each_piece<'a>(
+    count: usize,
+    part: impl Fn(usize) -> Result<TensorRef<'a>, OpError>,
+    axis: usize,
+    mut write: impl FnMut(TensorRef<'a>, usize, usize) -> Result<(), OpError>,
+) -> Result<(), OpError> {
+    let outer: usize = part(0)?.dims()[..axis].iter().product();
+    // A part without elements may be one of very many pieces of length zero.
+    let mut is_empty = true;
+    for i in 0..count {
+        is_empty &= part(i)?.is_empty();
+    }
+    if is_empty {
+        return Ok(());
+    }
+    for o in 0..outer {
+        for i in 0..count {
+            let x = part(i)?;
+            let len = x.dims()[axis..].iter().product::<usize>();
+            write(x, o * len, len)?;
+        }
+    }
+    Ok(())
+}
+
+/// The parts one after the other along `axis`, as a tensor of its own. There is at least one.
+pub(in crate::native) fn join(
+    pool: &mut Pool,
+    parts: &[TensorRef<'_>],
+    axis: usize,
+) -> Result<Tensor, OpError> {
+    let part = |i: usize| parts.get(i).copied().ok_or(OpError::MissingInput { index: i });
+    let first = part(0)?;
+    if axis >= first.rank() {
+        return Err(OpError::Message(format!("{first:?} has no axis {axis}")));
+    }
+    let dims = joined_dims(parts.len(), part, axis)?;
+    let Some(size) = first.element_type().size() else {
+        let mut joined = Vec::new();
+        for_each_piece(parts.len(), part, axis, |x, from, len| {
+            joined.extend_from_slice(&x.strings()?[from..][..len]);
+            Ok(())
+        })?;
+        return Tensor::from_strings(&dims, joined);
+    };
+    let mut result = Ok(());
+    let joined = pool.tensor(first.element_type(), &dims, |bytes| {
+        let mut at = 0;
+        result = for_each_piece(parts.len(), part, axis, |x, from, len| {
+            let len = len * size;
+            bytes[at..][..len].copy_from_slice(&x.bytes()?[from * size..][..len]);
+            at += len;
+            Ok(())
+        });
+    })?;
+    result.map(|()| joined)
+}
+
+/// A range of positions of an axis, as a tensor of its own.
+pub(in crate::native) fn cut(
+    pool: &mut Pool,
+    x: TensorRef<'_>,
+    axis: usize,
+    range: Range<usize>,
+) -> Result<Tensor, OpError> {
+    let mut dims: Dims = x.dims().into();
+    let size = dims.get(axis).copied().unwrap_or_default();
+    if range.start > range.end || range.end > size {
+        return Err(OpError::Message(format!("axis {axis} of {x:?} has no {range:?}")));
+    }
+    dims[axis] = range.len();
+    let inner: usize = x.dims()[axis + 1..].iter().product();
+    let (stride, first, len) = (size * inner, range.start * inner, range.len() * inner);
+    let outer = match dims.contains(&0) {
+        true => 0,
+        false => dims[..axis].iter().product(),
+    };
+    let Some(width) = x.element_type().size() else {
+        let strings = x.strings()?;
+        let part = (0..outer).flat_map(|o| strings[o * stride + first..][..len].iter().cloned());
+        return Tensor::from_strings(&dims, part.collect());
+    };
+    let from = x.bytes()?;
+    pool.tensor(x.element_type(), &dims, |bytes| {
+        for o in 0..outer {
+            let piece = &from[(o * stride + first) * width..][..len * width];
+            bytes[o * len * width..][..len * width].copy_from_slice(piece);
+        }
+    })
 }
 
 #[derive(Debug)]

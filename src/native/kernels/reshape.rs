@@ -16,10 +16,11 @@ use smallvec::SmallVec;
 use super::Built;
 use super::dims::{Integers, axis_flags};
 use super::infer::{input_dims, input_type, like_first_input};
-use crate::native::infer::{InferContext, SymDim, SymDims};
+use crate::native::infer::{InferContext, Kind, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, element_count};
+use crate::native::value::ValueRef;
 
 #[derive(Debug)]
 struct Identity;
@@ -30,12 +31,22 @@ pub(in crate::native) fn identity(_: &NodeInfo<'_>) -> Built {
 
 impl Operator for Identity {
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
-        like_first_input(cx)
+        match cx.required(0)?.kind {
+            None | Some(Kind::Tensor) => like_first_input(cx)?,
+            kind => cx.set_kind(0, kind, input_type(cx, 0)),
+        }
+        Ok(())
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
-        let dims = cx.required(0)?.dims();
-        cx.output_same_as_input(0, 0, dims)
+        match cx.value(0).ok_or(OpError::MissingInput { index: 0 })? {
+            ValueRef::Tensor(tensor) => cx.output_same_as_input(0, 0, tensor.dims()),
+            other => cx.output_value(0, other.to_value()?),
+        }
+    }
+
+    fn takes_values(&self) -> bool {
+        true
     }
 }
 

@@ -9,17 +9,20 @@ pub(super) mod onnx;
 mod tensor_proto;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
 
 use self::file::ExternalFiles;
-use self::onnx::{ModelProto, TensorProto};
+use self::onnx::{ModelProto, OptionalProto, SequenceProto, TensorProto};
+use super::element::ElementType;
 use super::tensor::Tensor;
-use crate::component::{ComponentErrorKind, ModelSource};
+use super::value::{Sequence, Value};
+use crate::component::{ComponentErrorKind, ModelSource, PortType};
 
 /// The IR versions that are read.
-const IR_VERSIONS: std::ops::RangeInclusive<i64> = 1..=13;
+const IR_VERSIONS: std::ops::RangeInclusive<i64> = 1..=14;
 
 /// A decoded model and the files that belong to it.
 pub(super) struct Model {
@@ -105,19 +108,60 @@ impl Model {
     }
 }
 
+/// Reads a serialized `TensorProto`, `SequenceProto` or `OptionalProto`, whichever the declared
+/// type of a graph's input or output asks for: for the same tests.
+pub fn read_value_proto(bytes: &[u8], ty: &PortType) -> Result<Value, String> {
+    let PortType::Other(name) = ty else {
+        return read_tensor_proto(bytes).map(|(_, tensor)| tensor.into());
+    };
+    let bytes = Bytes::copy_from_slice(bytes);
+    let element = |name: &str| {
+        let name = name.rsplit('(').next().unwrap_or_default().trim_end_matches(')');
+        ElementType::ALL.into_iter().find(|ty| ty.name() == name)
+    };
+    let sequence = |proto: &SequenceProto| {
+        let tensors = proto
+            .tensor_values
+            .iter()
+            .map(inline_tensor)
+            .collect::<Result<Vec<_>, _>>()?;
+        let ty = element(name).ok_or_else(|| format!("{name} is of no known element type"))?;
+        Sequence::new(ty, tensors)
+            .map(Value::from)
+            .map_err(|error| error.to_string())
+    };
+    if name.starts_with("seq(") {
+        let proto = SequenceProto::decode(bytes).map_err(|error| error.to_string())?;
+        return sequence(&proto);
+    }
+    if name.starts_with("optional(") {
+        let proto = OptionalProto::decode(bytes).map_err(|error| error.to_string())?;
+        let content = match (&proto.tensor_value, &proto.sequence_value) {
+            (Some(tensor), _) => Some(inline_tensor(tensor)?.into()),
+            (None, Some(proto)) => Some(sequence(proto)?),
+            (None, None) => None,
+        };
+        return Ok(Value::Optional(content.map(Arc::new)));
+    }
+    let proto = TensorProto::decode(bytes).map_err(|error| error.to_string())?;
+    inline_tensor(&proto).map(Value::from)
+}
+
 /// Reads a serialized `TensorProto` that keeps its data inside, for tests that compare
 /// with the values of ONNX's own suites.
 ///
 /// The message says what is wrong with it.
 pub fn read_tensor_proto(bytes: &[u8]) -> Result<(String, Tensor), String> {
     let proto = TensorProto::decode(Bytes::copy_from_slice(bytes)).map_err(|error| error.to_string())?;
-    let tensor = tensor_proto::read(&proto, &mut |_| {
+    let tensor = inline_tensor(&proto)?;
+    Ok((proto.name, tensor))
+}
+
+fn inline_tensor(proto: &TensorProto) -> Result<Tensor, String> {
+    let tensor = tensor_proto::read(proto, &mut |_| {
         Err(tensor_proto::TensorProtoError::Invalid(
             "its data lies in another file".into(),
         ))
     });
-    match tensor {
-        Ok(tensor) => Ok((proto.name, tensor)),
-        Err(error) => Err(error.to_string()),
-    }
+    tensor.map_err(|error| error.to_string())
 }

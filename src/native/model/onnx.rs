@@ -1,6 +1,6 @@
 //! The messages of onnx.proto, as far as this runtime reads them.
 //!
-//! Field numbers are those of onnx.proto at IR version 13. Fields that are not listed
+//! Field numbers are those of onnx.proto at IR version 14. Fields that are not listed
 //! (most doc strings, training, devices, ...) are skipped while decoding. `bytes` fields are
 //! [`Bytes`]: decoded from a mapped file they stay pieces of the mapping.
 
@@ -123,6 +123,8 @@ pub struct AttributeProto {
     pub ints: Vec<i64>,
     #[prost(bytes = "bytes", repeated, tag = "9")]
     pub strings: Vec<Bytes>,
+    #[prost(message, optional, tag = "14")]
+    pub tp: Option<TypeProto>,
     #[prost(int32, tag = "20")]
     pub r#type: i32,
     #[prost(string, tag = "21")]
@@ -175,6 +177,21 @@ pub struct TensorProto {
     /// 1 when the data lies in `external_data`.
     #[prost(int32, tag = "14")]
     pub data_location: i32,
+}
+
+/// Of onnx-data.proto, like `OptionalProto`: values of ONNX's tests.
+#[derive(Clone, PartialEq, Message)]
+pub struct SequenceProto {
+    #[prost(message, repeated, tag = "3")]
+    pub tensor_values: Vec<TensorProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct OptionalProto {
+    #[prost(message, optional, tag = "3")]
+    pub tensor_value: Option<TensorProto>,
+    #[prost(message, optional, tag = "5")]
+    pub sequence_value: Option<SequenceProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
