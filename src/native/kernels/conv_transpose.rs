@@ -9,12 +9,13 @@
 //! ai.onnx 1, 11, 22. float16 and bfloat16 are summed in f32 and rounded once.
 
 use super::Built;
+use super::col2im::add_columns;
 use super::conv::{group, per_channel};
 use super::dispatch::with_float;
 use super::gemm::gemm;
 use super::infer::{input_dims, input_type};
 use super::number::{Float, Scalar};
-use super::window::{AutoPad, Axes, Axis, WindowAttributes, advance, outputs, split_dims};
+use super::window::{AutoPad, Axes, Axis, WindowAttributes, outputs, split_dims};
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
@@ -202,7 +203,7 @@ impl ConvTranspose {
                     let products = &mut products[..rows * width];
                     let columns = &columns[..group_channels * width];
                     gemm((rows, group_channels, width), weights, columns, products);
-                    add_products(&axes, first, width, products, taps, y_size, sums);
+                    add_columns(&axes, first, width, products, sums);
                 }
                 for (m, sums) in sums.chunks_exact(y_size).enumerate() {
                     let channel = group * out_channels + m;
@@ -215,46 +216,5 @@ impl ConvTranspose {
             }
         }
         Ok(())
-    }
-}
-
-/// Adds each product [m, tap, p] to the element of Y that the tap of p is on.
-fn add_products<W: Scalar>(
-    axes: &[Axis],
-    first: usize,
-    width: usize,
-    products: &[W],
-    taps: usize,
-    y_size: usize,
-    sums: &mut [W],
-) {
-    let mut start: Dims = Dims::from_elem(0, axes.len());
-    let mut rest = first;
-    for (at, axis) in start.iter_mut().zip(axes).rev() {
-        *at = rest % axis.output;
-        rest /= axis.output;
-    }
-    for (row, products) in products.chunks_exact(width).enumerate() {
-        let (m, mut tap) = (row / taps, row % taps);
-        let mut tap_at: Dims = Dims::from_elem(0, axes.len());
-        for (at, axis) in tap_at.iter_mut().zip(axes).rev() {
-            *at = tap % axis.kernel;
-            tap /= axis.kernel;
-        }
-        let sums = &mut sums[m * y_size..][..y_size];
-        let mut position = start.clone();
-        for &product in products {
-            let mut at = Some(0);
-            for (axis, (&p, &tap)) in axes.iter().zip(position.iter().zip(&tap_at)) {
-                let on_axis = usize::try_from(axis.position(p, tap))
-                    .ok()
-                    .filter(|&q| q < axis.input);
-                at = at.zip(on_axis).map(|(at, q)| at * axis.input + q);
-            }
-            if let Some(sum) = at.and_then(|at| sums.get_mut(at)) {
-                *sum = sum.add(product);
-            }
-            advance(&mut position, axes.iter().map(|axis| axis.output));
-        }
     }
 }

@@ -32,6 +32,15 @@ pub(super) struct Convolution {
 /// Elements of the matrix of a block, about: with f32, half of a second-level cache.
 const BLOCK: usize = 64 << 10;
 
+/// Positions of a group of channels of an image that are computed together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub image: usize,
+    pub group: usize,
+    pub first: usize,
+    pub width: usize,
+}
+
 impl Convolution {
     /// W is [M, C/group, ...]; `axes` are the windows over X.
     pub fn new(x: &[usize], w: &[usize], group: usize, mut axes: Axes) -> Result<Self, OpError> {
@@ -93,22 +102,43 @@ impl Convolution {
         load: impl Fn(X) -> W,
         w: &[W],
         scratch: &mut [W],
+        store: impl FnMut(usize, usize, &[W]),
+    ) {
+        let channels = self.channels / self.group;
+        let columns = |block: Block, columns: &mut [W]| {
+            let x_at = (block.image * self.channels + block.group * channels) * self.input;
+            let x = &x[x_at..][..channels * self.input];
+            self.columns(x, &load, block.first, block.width, columns);
+        };
+        self.sums_of(columns, w, scratch, store);
+    }
+
+    /// The same of elements that `columns` writes: a row per channel of the group and tap.
+    pub fn sums_of<W: Number<Wide = W> + Scalar>(
+        &self,
+        mut columns: impl FnMut(Block, &mut [W]),
+        w: &[W],
+        scratch: &mut [W],
         mut store: impl FnMut(usize, usize, &[W]),
     ) {
         let depth = self.depth();
-        let (channels, out_channels) = (self.channels / self.group, self.out_channels / self.group);
+        let out_channels = self.out_channels / self.group;
         for image in 0..self.batch {
             for group in 0..self.group {
-                let x_at = (image * self.channels + group * channels) * self.input;
-                let x = &x[x_at..][..channels * self.input];
                 let w = &w[group * out_channels * depth..][..out_channels * depth];
                 let mut first = 0;
                 while first < self.positions {
                     let width = self.block.min(self.positions - first);
-                    let (columns, rest) = scratch.split_at_mut(depth * width);
+                    let (matrix, rest) = scratch.split_at_mut(depth * width);
                     let sums = &mut rest[..out_channels * width];
-                    self.columns(x, &load, first, width, columns);
-                    gemm((out_channels, depth, width), w, columns, sums);
+                    let block = Block {
+                        image,
+                        group,
+                        first,
+                        width,
+                    };
+                    columns(block, matrix);
+                    gemm((out_channels, depth, width), w, matrix, sums);
                     for (m, sums) in sums.chunks_exact(width).enumerate() {
                         let channel = group * out_channels + m;
                         let y_at = (image * self.out_channels + channel) * self.positions + first;

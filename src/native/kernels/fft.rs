@@ -34,10 +34,16 @@ fn sum(a: Complex128, b: Complex128) -> Complex128 {
 
 impl Fft {
     pub fn new(len: usize, inverse: bool) -> Result<Self, OpError> {
-        let mut roots = Vec::new();
-        roots.try_reserve_exact(len).map_err(|_| OpError::OutOfMemory {
-            bytes: len.saturating_mul(size_of::<Complex128>()),
-        })?;
+        let room = |len: usize| {
+            let mut room = Vec::new();
+            match room.try_reserve_exact(len) {
+                Ok(()) => Ok(room),
+                Err(_) => Err(OpError::OutOfMemory {
+                    bytes: len.saturating_mul(size_of::<Complex128>()),
+                }),
+            }
+        };
+        let mut roots = room(len)?;
         let turn = if inverse {
             std::f64::consts::TAU
         } else {
@@ -60,15 +66,13 @@ impl Fft {
             }
         }
         let largest = factors.last().copied().unwrap_or(0);
+        let mut parts = room(largest)?;
+        parts.resize(largest, Complex128::default());
         Ok(Fft {
             roots,
             factors,
-            parts: vec![Complex128::default(); largest],
+            parts,
         })
-    }
-
-    pub fn len(&self) -> usize {
-        self.roots.len()
     }
 
     /// Both have as many elements as the transform is long.

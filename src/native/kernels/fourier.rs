@@ -249,8 +249,8 @@ impl Stft {
             )));
         }
         let frames = match signal.checked_sub(length) {
-            Some(rest) => rest / step + 1,
-            None => 0,
+            Some(rest) if length > 0 => rest / step + 1,
+            _ => 0,
         };
         let bins = if self.onesided { length / 2 + 1 } else { length };
         Ok((length, frames, bins))
@@ -334,9 +334,7 @@ impl Stft {
                     im: x.im * factor,
                 };
             }
-            if fft.len() > 0 {
-                fft.run(from, to);
-            }
+            fft.run(from, to);
             for (y, value) in y.chunks_exact_mut(2).zip(to.iter()) {
                 y[0] = narrow(value.re);
                 y[1] = narrow(value.im);

@@ -8,6 +8,7 @@
 //! and `infer` (axes and shapes).
 
 pub(super) mod activation;
+pub(super) mod affine_grid;
 pub(super) mod arithmetic;
 mod attend;
 pub(super) mod attention;
@@ -18,13 +19,16 @@ pub(super) mod cast;
 pub(super) mod causal_conv;
 pub(super) mod channel_norm;
 pub(super) mod clip;
+pub(super) mod col2im;
 pub(super) mod compare;
 pub(super) mod constant;
 pub(super) mod conv;
 pub(super) mod conv_transpose;
 mod convert;
 mod convolve;
+pub(super) mod crop_pad;
 pub(super) mod cumulate;
+pub(super) mod deform_conv;
 pub(super) mod depth_space;
 pub(super) mod determinant;
 pub(super) mod dims;
@@ -40,6 +44,7 @@ pub(super) mod gather_block_quantized;
 pub(super) mod gather_nd;
 mod gemm;
 pub(super) mod general_matmul;
+pub(super) mod grid_sample;
 pub(super) mod group_query_attention;
 mod infer;
 pub(super) mod join;
@@ -62,6 +67,7 @@ pub(super) mod reduce;
 pub(super) mod reshape;
 pub(super) mod resize;
 mod resize_axis;
+pub(super) mod roi;
 pub(super) mod rotary;
 pub(super) mod scatter;
 pub(super) mod select;
@@ -76,6 +82,7 @@ pub(super) mod tensor_scatter;
 pub(super) mod tile;
 pub(super) mod triangle;
 pub(super) mod unary;
+pub(super) mod unpool;
 pub(super) mod variadic;
 mod window;
 

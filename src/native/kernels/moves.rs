@@ -157,3 +157,27 @@ impl Sources {
         }
     }
 }
+
+/// Output 0, of these dims, takes the elements of `x` at `sources`, one for each element, and
+/// zeros (empty strings) where there is none.
+pub(super) fn gather_or_zero(
+    cx: &mut RunContext<'_>,
+    x: &TensorRef<'_>,
+    dims: &[usize],
+    sources: impl Iterator<Item = Option<usize>>,
+) -> Result<(), OpError> {
+    let Some(size) = x.element_type().size() else {
+        let mut moved = string_room(dims)?;
+        let x = x.strings()?;
+        moved.extend(sources.map(|at| at.and_then(|at| x.get(at)).cloned().unwrap_or_default()));
+        return cx.output_strings(0, dims, moved);
+    };
+    let bytes = x.bytes()?;
+    let y = cx.output_bytes(0, x.element_type(), dims)?.zeroed();
+    for (y, source) in y.chunks_exact_mut(size).zip(sources) {
+        if let Some(at) = source {
+            y.copy_from_slice(&bytes[at * size..][..size]);
+        }
+    }
+    Ok(())
+}
