@@ -105,6 +105,8 @@ impl GridSample {
         };
         match self.padding {
             Padding::Zeros => x,
+            // A cubic goes on beyond the border, over elements that are all the last one.
+            Padding::Border if self.mode == Mode::Cubic => x,
             Padding::Border => x.clamp(0.0, (size as f64 - 1.0).max(0.0)),
             Padding::Reflection => self.reflected(x, size),
         }

@@ -9,7 +9,8 @@
 //! counts, and dims are rounded half up.
 //!
 //! nearest takes any element type. linear and cubic go axis by axis, in f32 for float16 and
-//! bfloat16 and in f64 for integers, whose results are truncated, as ONNX's reference does.
+//! bfloat16 and in f64 for integers, whose results are truncated, and with antialias rounded, as
+//! ONNX Runtime does.
 
 use smallvec::SmallVec;
 
@@ -364,7 +365,12 @@ impl Resize {
             std::mem::swap(&mut from, &mut to);
         }
         for (y, from) in y.iter_mut().zip(from.iter()) {
-            *y = T::narrow(Scalar::from_f64(from.to_f64()));
+            let value = from.to_f64();
+            *y = T::narrow(Scalar::from_f64(match T::Wide::INTEGER {
+                false => value,
+                true if self.rule.antialias => value.round(),
+                true => whole(value),
+            }));
         }
         self.extrapolate(axes, dims, y);
         Ok(())
@@ -396,6 +402,16 @@ impl Resize {
                 }
             }
         }
+    }
+}
+
+/// Truncated, but a whole number that the coordinates' rounding has moved stays itself.
+fn whole(value: f64) -> f64 {
+    const ROUNDING: f64 = 1e-4;
+    let nearest = value.round();
+    match (value - nearest).abs() < ROUNDING {
+        true => nearest,
+        false => value.trunc(),
     }
 }
 
