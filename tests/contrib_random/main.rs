@@ -7,5 +7,6 @@
 
 mod group_query_attention;
 mod harness;
+mod multi_head_attention;
 mod quantized_weights;
 mod rotary;

@@ -66,8 +66,8 @@ impl<'a, T> Heads<'a, T> {
     }
 }
 
-/// Keys or values: those of earlier steps, if any, then those of this one, whose type may be
-/// the one that earlier ones were computed in.
+/// Keys or values: those of earlier steps, if any, then those of this one, which may not have
+/// been rounded to the type of the earlier ones yet.
 pub(super) struct Cache<'a, P, N> {
     pub past: Option<Heads<'a, P>>,
     /// Rows of `past` that belong to a batch item.

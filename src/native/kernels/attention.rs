@@ -10,8 +10,12 @@
 //!   present_key, _value  [batch, kv_heads, total, size], total = past + keys
 //!   qk_matmul_output     [batch, q_heads, queries, total], at the stage `qk_matmul_output_mode`
 //!
-//! q_heads is a multiple of kv_heads. With `is_causal` query i sees keys up to past + i. A query
-//! that sees nothing gives zeros. ai.onnx 23, 24. The equations are in `attend`.
+//! q_heads is a multiple of kv_heads. Query i is at position offset + i, where offset is past, or
+//! without a past nonpad_kv_seqlen - queries, if that is given. With `is_causal` it sees keys up to
+//! its position; `left_window_size` and `right_window_size`, where not negative, are how many keys
+//! before and after it it sees. A query that sees nothing gives zeros.
+//!
+//! ai.onnx 23, 24, 25. The equations are in `attend`.
 //!
 //! The softmax is computed in the wide type of Q (f32 for f16 and bf16), or in f64 if
 //! `softmax_precision` asks for it; a lower precision than the wide one is not imitated.
@@ -44,6 +48,8 @@ const SCORES: usize = 3;
 #[derive(Debug)]
 struct Attention {
     causal: bool,
+    left: Option<usize>,
+    right: Option<usize>,
     q_heads: Option<usize>,
     kv_heads: Option<usize>,
     scale: Option<f32>,
@@ -87,7 +93,13 @@ pub(in crate::native) fn attention(node: &NodeInfo<'_>) -> Built {
             });
         }
     };
+    let window = |name: &str| match node.since {
+        25.. => Ok(usize::try_from(node.int_or(name, -1)?).ok()),
+        _ => Ok::<_, OpError>(None),
+    };
     Ok(Box::new(Attention {
+        left: window("left_window_size")?,
+        right: window("right_window_size")?,
         causal: node.flag_or("is_causal", false)?,
         q_heads: heads("q_num_heads")?,
         kv_heads: heads("kv_num_heads")?,
@@ -284,9 +296,9 @@ impl Attention {
             Some(mask) => Some(Mask::new(mask, p)?),
             None => None,
         };
-        let add_mask = |b: usize, h: usize, i: usize, _first: usize, scores: &mut [T::Wide]| {
+        let add_mask = |b: usize, h: usize, i: usize, first: usize, scores: &mut [T::Wide]| {
             if let Some(mask) = &mask {
-                mask.add_to(b, h, i, scores);
+                mask.add_to(b, h, i, first, scores);
             }
         };
         let load_query = |b: usize, h: usize, i: usize, row: &mut [T::Wide]| {
@@ -294,14 +306,28 @@ impl Attention {
                 *to = x.widen();
             }
         };
-        // A prefix: up to the query itself, and up to the padding.
+        let past_given = cx.input(PAST_KEY).is_some();
         let visible = |b: usize, i: usize| {
-            let causal = if self.causal { p.past + i + 1 } else { p.total };
             // `problem` has checked that no length is negative.
-            let valid = valid
-                .and_then(|valid| valid.get(b))
-                .map_or(p.total, |&len| len as usize);
-            0..causal.min(valid)
+            let valid = valid.and_then(|valid| valid.get(b)).map(|&valid| valid as usize);
+            let offset = match valid {
+                Some(valid) if !past_given => valid as i64 - p.q.positions as i64,
+                _ => p.past as i64,
+            };
+            let position = offset.saturating_add(i as i64);
+            let near = |distance: usize| i64::try_from(distance).unwrap_or(i64::MAX);
+            let first = self
+                .left
+                .map_or(0, |left| Ord::max(position.saturating_sub(near(left)), 0));
+            let mut last = self
+                .right
+                .map_or(i64::MAX, |right| position.saturating_add(near(right)));
+            if self.causal {
+                last = Ord::min(last, position);
+            }
+            let end = usize::try_from(last.saturating_add(1)).unwrap_or(0);
+            let end = end.min(valid.unwrap_or(p.total));
+            usize::try_from(first).unwrap_or(usize::MAX).min(end)..end
         };
         let inputs = Inputs {
             q: &load_query,
@@ -456,22 +482,25 @@ impl<'a> Mask<'a> {
         })
     }
 
-    fn add_to<W: Scalar>(&self, b: usize, h: usize, i: usize, scores: &mut [W]) {
+    /// Adds to the scores of a query and the keys from `first` on.
+    fn add_to<W: Scalar>(&self, b: usize, h: usize, i: usize, first: usize, scores: &mut [W]) {
         let start = b * self.strides[0] + h * self.strides[1] + i * self.strides[2];
+        let row = start + first.min(self.width)..start + self.width;
+        let covered = row.len().min(scores.len());
         // `new` has refused every type for which this fails.
         let _: Result<(), OpError> = match self.tensor.element_type() {
             ElementType::Bool => self.tensor.slice::<Bool>().map(|mask| {
-                for (score, keep) in scores.iter_mut().zip(&mask[start..][..self.width]) {
+                for (score, keep) in scores.iter_mut().zip(&mask[row]) {
                     *score = if keep.get() { *score } else { W::LOWEST };
                 }
             }),
             ty => with_number!(ty, T => self.tensor.slice::<T>().map(|mask| {
-                for (score, added) in scores.iter_mut().zip(&mask[start..][..self.width]) {
+                for (score, added) in scores.iter_mut().zip(&mask[row.clone()]) {
                     *score = score.add(W::from_f64(added.widen().to_f64()));
                 }
             })),
         };
-        if let Some(rest) = scores.get_mut(self.width..) {
+        if let Some(rest) = scores.get_mut(covered..) {
             rest.fill(W::LOWEST);
         }
     }

@@ -28,16 +28,33 @@ const BLOCK_ROWS: usize = 64;
 const BLOCK_DEPTH: usize = 256;
 
 /// Writes every element of `y`. The lengths are `m * k`, `k * n` and `m * n`.
-pub(super) fn gemm<T: Number>((m, k, n): (usize, usize, usize), a: &[T], b: &[T], y: &mut [T]) {
+pub(super) fn gemm<T: Number>(sizes: (usize, usize, usize), a: &[T], b: &[T], y: &mut [T]) {
+    gemm_to(sizes, a, b, y, T::narrow);
+}
+
+/// As [`gemm`], and each y is what `finish` makes of the sum.
+pub(super) fn gemm_to<T: Number, Y>(
+    (m, k, n): (usize, usize, usize),
+    a: &[T],
+    b: &[T],
+    y: &mut [Y],
+    finish: impl Fn(T::Wide) -> Y,
+) {
     debug_assert!(a.len() == m * k && b.len() == k * n && y.len() == m * n);
     if m <= FEW_ROWS {
-        stream(m, k, n, a, b, y);
+        stream((m, k, n), a, b, y, finish);
     } else {
-        blocked(m, k, n, a, b, y);
+        blocked((m, k, n), a, b, y, finish);
     }
 }
 
-fn stream<T: Number>(m: usize, k: usize, n: usize, a: &[T], b: &[T], y: &mut [T]) {
+fn stream<T: Number, Y>(
+    (m, k, n): (usize, usize, usize),
+    a: &[T],
+    b: &[T],
+    y: &mut [Y],
+    finish: impl Fn(T::Wide) -> Y,
+) {
     let mut sums = [[T::Wide::ZERO; STREAM_COLUMNS]; FEW_ROWS];
     for column in (0..n).step_by(STREAM_COLUMNS) {
         let width = STREAM_COLUMNS.min(n - column);
@@ -60,7 +77,7 @@ fn stream<T: Number>(m: usize, k: usize, n: usize, a: &[T], b: &[T], y: &mut [T]
         }
         for (row, sums) in sums.iter().enumerate().take(m) {
             for (y, &sum) in y[row * n + column..][..width].iter_mut().zip(sums) {
-                *y = T::narrow(sum);
+                *y = finish(sum);
             }
         }
     }
@@ -80,7 +97,13 @@ fn add_rows<T: Number, const D: usize>(sums: &mut [T::Wide], x: [T::Wide; D], ro
     }
 }
 
-fn blocked<T: Number>(m: usize, k: usize, n: usize, a: &[T], b: &[T], y: &mut [T]) {
+fn blocked<T: Number, Y>(
+    (m, k, n): (usize, usize, usize),
+    a: &[T],
+    b: &[T],
+    y: &mut [Y],
+    finish: impl Fn(T::Wide) -> Y,
+) {
     let mut panel = [[T::Wide::ZERO; TILE_COLUMNS]; BLOCK_DEPTH];
     let mut sums = [[T::Wide::ZERO; TILE_COLUMNS]; BLOCK_ROWS];
     for column in (0..n).step_by(TILE_COLUMNS) {
@@ -109,7 +132,7 @@ fn blocked<T: Number>(m: usize, k: usize, n: usize, a: &[T], b: &[T], y: &mut [T
             for (row, sums) in sums.iter().enumerate().take(height) {
                 let y = &mut y[(first_row + row) * n + column..][..width];
                 for (y, &sum) in y.iter_mut().zip(sums) {
-                    *y = T::narrow(sum);
+                    *y = finish(sum);
                 }
             }
         }

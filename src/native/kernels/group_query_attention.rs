@@ -642,12 +642,8 @@ impl<'a, T: Float> Prepare<'a, T> {
         self.prepare(self.norms.map(|norms| norms.0), x, b, i, row);
     }
 
-    /// As it will be in the cache: rounded.
     fn key(&self, x: &[T], b: usize, i: usize, row: &mut [T::Wide]) {
         self.prepare(self.norms.map(|norms| norms.1), x, b, i, row);
-        for x in row {
-            *x = T::narrow(*x).widen();
-        }
     }
 }
 
