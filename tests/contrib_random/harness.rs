@@ -135,6 +135,8 @@ enum Attribute {
     Int(i64),
     Ints(Vec<i64>),
     Float(f32),
+    Floats(Vec<f32>),
+    String(String),
 }
 
 impl fmt::Debug for Case {
@@ -175,6 +177,12 @@ impl Case {
         self
     }
 
+    pub fn output_of(mut self, data_type: i32) -> Case {
+        self.outputs.push(Some(data_type));
+        self.used.push(true);
+        self
+    }
+
     pub fn int(mut self, name: &'static str, value: impl Into<i64>) -> Case {
         self.attributes.push((name, Attribute::Int(value.into())));
         self
@@ -187,6 +195,16 @@ impl Case {
 
     pub fn float(mut self, name: &'static str, value: f32) -> Case {
         self.attributes.push((name, Attribute::Float(value)));
+        self
+    }
+
+    pub fn floats(mut self, name: &'static str, values: &[f32]) -> Case {
+        self.attributes.push((name, Attribute::Floats(values.into())));
+        self
+    }
+
+    pub fn string(mut self, name: &'static str, value: &str) -> Case {
+        self.attributes.push((name, Attribute::String(value.into())));
         self
     }
 
@@ -220,6 +238,8 @@ impl Case {
                 Attribute::Int(value) => node.int(name, *value),
                 Attribute::Ints(values) => node.ints(name, values),
                 Attribute::Float(value) => node.float(name, *value),
+                Attribute::Floats(values) => node.floats(name, values),
+                Attribute::String(value) => node.string(name, value),
             };
         }
         let mut model = Model::new()

@@ -5,8 +5,11 @@
 //!
 //! Needs the library: `ORT_DYLIB_PATH`, or what scripts/fetch-onnxruntime.sh fetched.
 
+mod experts;
+mod fused;
 mod group_query_attention;
 mod harness;
 mod multi_head_attention;
 mod quantized_weights;
 mod rotary;
+mod state;

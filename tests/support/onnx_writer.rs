@@ -177,6 +177,12 @@ impl Node {
         })
     }
 
+    pub fn floats(self, name: &str, values: &[f32]) -> Self {
+        self.attribute(name, 6, |attribute| {
+            values.iter().fold(attribute, |all, &value| all.float(7, value))
+        })
+    }
+
     pub fn tensor(self, name: &str, value: Tensor) -> Self {
         self.attribute(name, 4, |attribute| attribute.message(5, value.0))
     }

@@ -30,6 +30,7 @@ pub(super) fn packed_len(len: usize, bits: usize) -> Option<usize> {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ZeroPoints<'a, T> {
+    Zero,
     /// 2^(bits - 1), the middle of the range.
     Middle,
     /// Packed, each row in bytes of its own.
@@ -57,6 +58,7 @@ impl<T: Number> BlockQuantized<'_, T> {
     fn zero_point(&self, row: usize, block: usize) -> T::Wide {
         let whole = |q: u8| T::Wide::from_f64(f64::from(q));
         match self.zero_points {
+            ZeroPoints::Zero => T::Wide::ZERO,
             ZeroPoints::Middle => whole(1 << (self.bits - 1)),
             ZeroPoints::Packed(bytes) => {
                 let row_bytes = (self.blocks * self.bits).div_ceil(8);

@@ -1,6 +1,7 @@
 //! Convolution of X [N, C, D1, ...] with W [M, C/group, k1, ...] (see `window` for positions):
 //!
 //!   Conv          y = b[m] + sum w x                                          ai.onnx 1, 11, 22
+//!   FusedConv     y = act(b[m] + sum w x + z), z and act optional              com.microsoft 1
 //!   ConvInteger   y = sum (w - w_zero_point) (x - x_zero_point), int32        ai.onnx 10
 //!   QLinearConv   y = saturate(round((b[m] + sum ...) x_scale w_scale / y_scale)
 //!                 + y_zero_point), ties to even                               ai.onnx 10
@@ -12,6 +13,7 @@
 use super::Built;
 use super::convolve::Convolution;
 use super::dispatch::with_float;
+use super::gate_function::{self, Activation};
 use super::infer::{input_dims, input_type};
 use super::number::{Float, Scalar, wide_room, widened};
 use super::window::{WindowAttributes, outputs, split_dims};
@@ -43,6 +45,7 @@ struct Conv {
     kind: Kind,
     group: usize,
     window: WindowAttributes,
+    activation: Option<Activation>,
 }
 
 /// The attribute `group`, which is positive.
@@ -57,24 +60,37 @@ pub(super) fn group(node: &NodeInfo<'_>, name: &str) -> Result<usize, OpError> {
         })
 }
 
-fn build(node: &NodeInfo<'_>, kind: Kind) -> Built {
+fn build(node: &NodeInfo<'_>, kind: Kind, activation: Option<Activation>) -> Built {
     Ok(Box::new(Conv {
         kind,
+        activation,
         group: group(node, "group")?,
         window: WindowAttributes::read(node, true, true)?,
     }))
 }
 
 pub(in crate::native) fn conv(node: &NodeInfo<'_>) -> Built {
-    build(node, Kind::Float)
+    build(node, Kind::Float, None)
+}
+
+pub(in crate::native) fn fused_conv(node: &NodeInfo<'_>) -> Built {
+    let params = node.floats("activation_params")?.unwrap_or_default();
+    let activation = match node.string_or("activation", "")? {
+        "" => None,
+        name => {
+            let param = |index: usize| params.get(index).copied();
+            Some(gate_function::fused(name, param(0), param(1))?)
+        }
+    };
+    build(node, Kind::Float, activation)
 }
 
 pub(in crate::native) fn conv_integer(node: &NodeInfo<'_>) -> Built {
-    build(node, Kind::Integer)
+    build(node, Kind::Integer, None)
 }
 
 pub(in crate::native) fn q_linear_conv(node: &NodeInfo<'_>) -> Built {
-    build(node, Kind::Quantised)
+    build(node, Kind::Quantised, None)
 }
 
 impl Operator for Conv {
@@ -115,7 +131,9 @@ impl Operator for Conv {
         dims.extend(outputs(&axes));
         let shape = Convolution::new(x.dims(), w.dims(), self.group, axes)?;
         match self.kind {
-            Kind::Float => with_float!(x.element_type(), T => run_float::<T>(cx, &x, &w, &shape, &dims)),
+            Kind::Float => {
+                with_float!(x.element_type(), T => run_float::<T>(cx, &x, &w, &shape, &dims, self.activation))
+            }
             Kind::Integer => run_integer(cx, &x, &w, &shape, &dims),
             Kind::Quantised => run_quantised(cx, &x, &w, &shape, &dims),
         }
@@ -145,15 +163,36 @@ fn run_float<T: Float>(
     w: &TensorRef<'_>,
     shape: &Convolution,
     dims: &[usize],
+    activation: Option<Activation>,
 ) -> Result<(), OpError> {
     super::same_type(x, w, 1)?;
     let bias = per_channel::<T>(cx, 2, shape.out_channels)?;
+    // Only FusedConv has it.
+    let addend = match cx.input(3) {
+        Some(addend) if addend.dims() == dims => Some(addend.slice::<T>()?),
+        Some(addend) => {
+            return Err(OpError::WrongDims {
+                what: "input 3".into(),
+                found: addend.dims().into(),
+                expected: format!("those of the output, {dims:?}"),
+            });
+        }
+        None => None,
+    };
     let (x, w) = (x.slice::<T>()?, w.slice::<T>()?);
     let scratch = cx.scratch::<T::Wide>(shape.scratch()?.saturating_add(wide_room(w)))?;
     let (w, scratch) = widened(w, scratch);
     let y = cx.output::<T>(0, dims)?.into_mut();
     shape.sums(x, T::widen, w, scratch, |channel, at, sums| {
         let bias = bias.and_then(|bias| bias.get(channel)).map(|bias| bias.widen());
+        if activation.is_some() || addend.is_some() {
+            for (i, (y, &sum)) in y[at..].iter_mut().zip(sums).enumerate() {
+                let sum = bias.map_or(sum, |bias| sum.add(bias));
+                let sum = addend.map_or(sum, |addend| sum.add(addend[at + i].widen()));
+                *y = T::narrow(activation.map_or(sum, |activation| activation.apply(sum)));
+            }
+            return;
+        }
         let y = y[at..].iter_mut().zip(sums);
         match bias {
             Some(bias) => y.for_each(|(y, &sum)| *y = T::narrow(sum.add(bias))),

@@ -1,4 +1,5 @@
-//! The activation functions of recurrent networks, with their alpha and beta.
+//! The activation functions of recurrent networks and of fused operators, with their alpha and
+//! beta.
 //!
 //!   Relu             max(0, x)                  Softsign         x / (1 + |x|)
 //!   Tanh             tanh x                     Softplus         ln(1 + e^x)
@@ -6,6 +7,7 @@
 //!   Affine           alpha x + beta             LeakyRelu        x >= 0 ? x : alpha x
 //!   ScaledTanh       alpha tanh(beta x)         ThresholdedRelu  x >= alpha ? x : 0
 //!   HardSigmoid      min(max(alpha x + beta, 0), 1)
+//!   Clip             min(max(x, alpha), beta), in fused operators only
 
 use super::number::{Real, Scalar};
 use super::unary::{sigmoid_of, softplus_of};
@@ -25,6 +27,7 @@ enum Function {
     Elu,
     Softsign,
     Softplus,
+    Clip,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +91,22 @@ pub(super) fn read(node: &NodeInfo<'_>, default: &[&str]) -> Result<Vec<Activati
         .collect()
 }
 
+/// The function of a fused operator, whose alpha and beta are named for it alone.
+pub(super) fn fused(name: &str, alpha: Option<f32>, beta: Option<f32>) -> Result<Activation, OpError> {
+    const CLIP: Definition = ("Clip", Function::Clip, Some(f32::MIN), Some(f32::MAX));
+    let definition = DEFINITIONS
+        .iter()
+        .chain([&CLIP])
+        .find(|(known, ..)| *known == name);
+    let &(_, function, default_alpha, default_beta) =
+        definition.ok_or_else(|| OpError::Unsupported(format!("the fused activation \"{name}\"")))?;
+    Ok(Activation {
+        function,
+        alpha: alpha.or(default_alpha).unwrap_or(0.0),
+        beta: beta.or(default_beta).unwrap_or(0.0),
+    })
+}
+
 impl Activation {
     pub fn apply<W: Real>(self, x: W) -> W {
         let (alpha, beta) = (W::from_f64(self.alpha.into()), W::from_f64(self.beta.into()));
@@ -104,6 +123,7 @@ impl Activation {
             Function::HardSigmoid => Scalar::max(Scalar::min(alpha.mul(x).add(beta), W::ONE), W::ZERO),
             Function::Softsign => x.div(W::ONE.add(Scalar::abs(x))),
             Function::Softplus => softplus_of(x),
+            Function::Clip => Scalar::min(Scalar::max(x, alpha), beta),
         }
     }
 }

@@ -3,9 +3,12 @@
 //! C broadcasts to [M, N] and may be left out (from 11 on). ai.onnx 7, 9, 11, 13: floats, and
 //! integers of 32 and 64 bits, for which alpha and beta are truncated to integers, as ONNX
 //! Runtime does. float16 and bfloat16 are computed in f32 and rounded once.
+//!
+//! FusedGemm (com.microsoft 1) is the same with an activation function of `gate_function`.
 
 use super::Built;
 use super::dispatch::{with_integer, with_number};
+use super::gate_function::{self, Activation};
 use super::gemm::gemm;
 use super::infer::{input_dims, input_type};
 use super::number::{Number, Scalar};
@@ -21,13 +24,29 @@ struct Gemm {
     alpha: f32,
     beta: f32,
     transpose: [bool; 2],
+    activation: Option<Activation>,
 }
 
 pub(in crate::native) fn general_matmul(node: &NodeInfo<'_>) -> Built {
+    build(node, None)
+}
+
+pub(in crate::native) fn fused_gemm(node: &NodeInfo<'_>) -> Built {
+    let (alpha, beta) = (node.float("activation_alpha")?, node.float("activation_beta")?);
+    node.float("activation_gamma")?;
+    let activation = match node.string_or("activation", "")? {
+        "" => None,
+        name => Some(gate_function::fused(name, alpha, beta)?),
+    };
+    build(node, activation)
+}
+
+fn build(node: &NodeInfo<'_>, activation: Option<Activation>) -> Built {
     Ok(Box::new(Gemm {
         alpha: node.float_or("alpha", 1.0)?,
         beta: node.float_or("beta", 1.0)?,
         transpose: [node.flag_or("transA", false)?, node.flag_or("transB", false)?],
+        activation,
     }))
 }
 
@@ -136,9 +155,13 @@ impl Gemm {
         gemm((m, k, n), a, b, products);
         let alpha = T::Wide::from_f64(self.alpha.into());
         let beta = T::Wide::from_f64(self.beta.into());
+        let finish = |x: T::Wide| match self.activation {
+            Some(activation) => T::narrow(T::Wide::from_f64(activation.apply(x.to_f64()))),
+            None => T::narrow(x),
+        };
         let mut y = cx.output::<T>(0, &dims)?;
         let Some(c) = c else {
-            return y.extend(products.iter().map(|&product| T::narrow(product.mul(alpha))));
+            return y.extend(products.iter().map(|&product| finish(product.mul(alpha))));
         };
         let c_strides = broadcast_strides(c.dims(), &dims);
         let c = c.slice::<T>()?;
@@ -147,7 +170,7 @@ impl Gemm {
         let mut elements = y.iter_mut().zip(products.iter());
         walk.for_each(&mut |[c_at]| {
             if let Some((y, product)) = elements.next() {
-                *y = T::narrow(product.mul(alpha).add(c[c_at].widen().mul(beta)));
+                *y = finish(product.mul(alpha).add(c[c_at].widen().mul(beta)));
             }
         });
         Ok(())

@@ -11,6 +11,11 @@
 //!   decay (g) [B, T, Hkv d_k] or [B, T, Hkv]   beta [B, T, Hkv] or [B, T, 1]
 //!
 //! `scale` 0 is 1 / sqrt(d_k). All in f32; each output is rounded once. `chunk_size` is a hint.
+//!
+//! com.microsoft 1 is the same, and more: where Hkv is a multiple of Hq, each key head has an output
+//! [B, T, Hkv d_v], and key heads share query heads. With `state_window` W > 0 the states are
+//! [W, B, Hkv, d_k, d_v]: those after each of the last W tokens, the last one last (the one that is
+//! read), and zeros where there are not as many tokens.
 
 use super::Built;
 use super::dispatch::with_float;
@@ -20,7 +25,7 @@ use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::{TensorRef, element_count};
+use crate::native::tensor::{Dims, TensorRef, element_count};
 
 #[derive(Debug)]
 struct LinearAttention {
@@ -29,9 +34,28 @@ struct LinearAttention {
     scale: f32,
     gated: bool,
     delta: bool,
+    /// 0 for states without an axis of tokens.
+    window: usize,
 }
 
 pub(in crate::native) fn linear_attention(node: &NodeInfo<'_>) -> Built {
+    build(node, 0, false)
+}
+
+pub(in crate::native) fn contrib_linear_attention(node: &NodeInfo<'_>) -> Built {
+    build(node, state_window(node)?, true)
+}
+
+/// The attribute `state_window`.
+pub(super) fn state_window(node: &NodeInfo<'_>) -> Result<usize, OpError> {
+    let window = node.int_or("state_window", 0)?;
+    usize::try_from(window).map_err(|_| OpError::Attribute {
+        name: "state_window".into(),
+        message: format!("is {window}, expected 0 or more"),
+    })
+}
+
+fn build(node: &NodeInfo<'_>, window: usize, inverse: bool) -> Built {
     let (gated, delta) = match node.string_or("update_rule", "gated_delta")? {
         "linear" => (false, false),
         "gated" => (true, false),
@@ -49,7 +73,7 @@ pub(in crate::native) fn linear_attention(node: &NodeInfo<'_>) -> Built {
         super::conv::group(node, "q_num_heads")?,
         super::conv::group(node, "kv_num_heads")?,
     );
-    if query_heads % heads != 0 {
+    if query_heads % heads != 0 && !(inverse && heads % query_heads == 0) {
         return Err(OpError::Attribute {
             name: "q_num_heads".into(),
             message: format!("is {query_heads}, expected a multiple of {heads}, kv_num_heads"),
@@ -61,6 +85,7 @@ pub(in crate::native) fn linear_attention(node: &NodeInfo<'_>) -> Built {
         scale: node.float_or("scale", 0.0)?,
         gated,
         delta,
+        window,
     }))
 }
 
@@ -76,14 +101,15 @@ impl Operator for LinearAttention {
             output = Some(SymDims::from_slice(&[
                 batch,
                 steps,
-                scaled(values, self.query_heads, self.heads),
+                scaled(values, self.query_heads.max(self.heads), self.heads),
             ]));
-            state = Some(SymDims::from_slice(&[
+            let window = (self.window > 0).then_some(SymDim::Fixed(self.window));
+            state = Some(SymDims::from_iter(window.into_iter().chain([
                 batch,
                 SymDim::Fixed(self.heads),
                 scaled(width, 1, self.query_heads),
                 scaled(values, 1, self.heads),
-            ]));
+            ])));
         }
         cx.set_output(0, input_type(cx, 0), output);
         cx.set_output(1, input_type(cx, 3).or(input_type(cx, 0)), state);
@@ -147,10 +173,15 @@ impl LinearAttention {
         if let Some(beta) = beta.filter(|beta| !fits(beta, &[self.heads, 1])) {
             return Err(wrong("beta", &beta));
         }
-        let state_dims = [batch, self.heads, d_k, d_v];
+        let window = (self.window > 0).then_some(self.window);
+        let one = [batch, self.heads, d_k, d_v];
+        let state_dims: Dims = window.into_iter().chain(one).collect();
+        let all_states = element_count(&one)?;
+        let slots = self.window.max(1);
         let past = match cx.input(3) {
-            Some(past) if past.dims() != state_dims => return Err(wrong("past_state", &past)),
-            Some(past) => Some(past.slice::<S>()?),
+            Some(past) if past.dims() != &state_dims[..] => return Err(wrong("past_state", &past)),
+            // The last of them.
+            Some(past) => Some(&past.slice::<S>()?[(slots - 1) * all_states..]),
             None => None,
         };
         // The last dim, and the elements.
@@ -171,19 +202,17 @@ impl LinearAttention {
             0.0 => 1.0 / (d_k as f32).sqrt(),
             scale => scale,
         };
+        let outputs = self.query_heads.max(self.heads);
         let mut output = match cx.output_used(0) {
-            true => Some(
-                cx.output::<T>(0, &[batch, steps, self.query_heads * d_v])?
-                    .into_mut(),
-            ),
+            true => Some(cx.output::<T>(0, &[batch, steps, outputs * d_v])?.into_mut()),
             false => None,
         };
         let mut present = match cx.output_used(1) {
-            true => Some(cx.output::<S>(1, &state_dims)?.into_mut()),
+            true => Some(cx.output::<S>(1, &state_dims)?.zeroed()),
             false => None,
         };
         let (query, key, value) = (query.slice::<T>()?, key.slice::<T>()?, value.slice::<T>()?);
-        let shared = self.query_heads / self.heads;
+        let shared = outputs / self.heads;
         for pair in 0..batch * self.heads {
             let (b, head) = (pair / self.heads, pair % self.heads);
             match past {
@@ -230,10 +259,18 @@ impl LinearAttention {
                 for (k, row) in k.iter().zip(state.chunks_exact_mut(d_v.max(1))) {
                     row.iter_mut().zip(v.iter()).for_each(|(s, v)| *s += k * v);
                 }
+                // Of the states after the last `slots` tokens, this is the one at `slot`.
+                let slot = (step + slots).checked_sub(steps);
+                if let (Some(present), Some(slot)) = (&mut present, slot) {
+                    let present = present[slot * all_states + pair * size..].iter_mut();
+                    let state = state.iter();
+                    present.zip(state).for_each(|(to, &from)| *to = of_f32(from));
+                }
                 let Some(output) = &mut output else { continue };
-                for query_head in head * shared..(head + 1) * shared {
-                    let row = token * self.query_heads + query_head;
-                    let query = &query[row * d_k..][..d_k];
+                for at in head * shared..(head + 1) * shared {
+                    let query_head = at * self.query_heads / outputs;
+                    let query = &query[(token * self.query_heads + query_head) * d_k..][..d_k];
+                    let row = token * outputs + at;
                     for (j, o) in output[row * d_v..][..d_v].iter_mut().enumerate() {
                         let sum = query.iter().enumerate();
                         let sum = sum.fold(0.0, |sum, (i, &q)| sum + f32_of(q) * state[i * d_v + j]);
@@ -241,11 +278,11 @@ impl LinearAttention {
                     }
                 }
             }
-            if let Some(present) = &mut present {
-                let present = present[pair * size..].iter_mut();
-                present
-                    .zip(state.iter())
-                    .for_each(|(to, &from)| *to = of_f32(from));
+            // Without tokens, the state stays.
+            if let (Some(present), 0) = (&mut present, steps) {
+                let present = present[(slots - 1) * all_states + pair * size..].iter_mut();
+                let state = state.iter();
+                present.zip(state).for_each(|(to, &from)| *to = of_f32(from));
             }
         }
         Ok(())

@@ -27,7 +27,7 @@ use crate::native::tensor::{Dims, TensorRef};
 
 /// What is subtracted and divided by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// Mean and standard deviation.
     Standard,
     /// Nothing, and the root of the mean square.
@@ -35,7 +35,7 @@ enum Kind {
 }
 
 /// The mean that is subtracted, and 1 / sqrt(... + epsilon).
-fn statistics<W: Real>(x: &[W], kind: Kind, epsilon: f32) -> (W, W) {
+pub(super) fn statistics<W: Real>(x: &[W], kind: Kind, epsilon: f32) -> (W, W) {
     let n = W::from_f64(x.len() as f64);
     let mean = match kind {
         Kind::Standard => sum(x.iter().copied()).div(n),

@@ -140,7 +140,7 @@ pub(super) fn gelu_of<W: Real>(x: W) -> W {
 }
 
 /// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-fn gelu_tanh_of<W: Real>(x: W) -> W {
+pub(super) fn gelu_tanh_of<W: Real>(x: W) -> W {
     let root = W::from_f64((2.0 / std::f64::consts::PI).sqrt());
     let inner = x.add(W::from_f64(0.044715).mul(x).mul(x).mul(x));
     W::from_f64(0.5).mul(x).mul(W::ONE.add(root.mul(inner).tanh()))

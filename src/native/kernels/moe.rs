@@ -1,0 +1,514 @@
+//! MoE and QMoE: each token goes through the k experts of E that its router chooses.
+//!
+//!   p = softmax(router_probs[t])          over all experts; the k largest are chosen, of equal
+//!                                         ones the last; with `normalize_routing_weights`, and
+//!                                         in QMoE always, they are divided by their sum
+//!   y[t] = sum over chosen e of p[e] (W2[e] act(W1[e] x[t] + b1[e]) + b2[e])
+//!
+//! act is relu, gelu (with tanh, as ONNX Runtime's CPU has it), silu or identity, and where W3 is
+//! given its result is multiplied by W3[e] x[t] + b3[e]. swiglu takes g from W1 and l from W3, or
+//! with `swiglu_fusion` 1 both from W1, a row each by turns, with 2 one half each:
+//!
+//!   G = min(g, limit), L = min(max(l, -limit), limit), G sigmoid(alpha G) (L + beta)
+//!
+//!   input         [tokens, hidden] or [batch, positions, hidden], and so is Y
+//!   router_probs  [tokens, E]; router_weights [tokens, E] (QMoE): in place of p for the sum, and
+//!                 divided by theirs with `normalize_routing_weights` only
+//!   W1, W3        [E, inter, hidden], W1 twice as many rows where fused; W2 [E, hidden, inter]
+//!   b1, b3        [E, inter] likewise, b2 [E, hidden]
+//!
+//! QMoE has its weights as in `block_quantized`, in uint8 of 2, 4 or 8 bits, with scales of a row,
+//! [E, rows], or of a block, [E, rows, blocks]; zero points packed along rows or blocks likewise.
+//! Its quantisation to floats (`quant_type` other than "int") is for GPUs and not done.
+//!
+//! com.microsoft 1: float, float16, bfloat16 (and double). Sums are in the wide type.
+
+use super::Built;
+use super::attend::dot;
+use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len};
+use super::dispatch::with_float;
+use super::group_query_attention::wrong_dims;
+use super::infer::like_first_input;
+use super::number::{Float, Real, Scalar};
+use super::unary::{gelu_tanh_of, sigmoid_of};
+use crate::native::element::ElementType;
+use crate::native::infer::InferContext;
+use crate::native::node::NodeInfo;
+use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::tensor::{TensorRef, element_count};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Activation {
+    Relu,
+    Gelu,
+    Silu,
+    Identity,
+    SwiGlu { alpha: f32, beta: f32, limit: f32 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fusion {
+    None,
+    Interleaved,
+    Halves,
+}
+
+/// Inputs of one projection.
+#[derive(Debug)]
+struct Places {
+    weights: usize,
+    scales: usize,
+    bias: usize,
+    zero_points: usize,
+}
+
+/// How weights are quantised, of each projection.
+#[derive(Debug)]
+struct Quantized {
+    bits: [usize; 3],
+    /// `None` for one block a row.
+    block_size: Option<usize>,
+}
+
+#[derive(Debug)]
+struct MoE {
+    chosen: usize,
+    normalize: bool,
+    activation: Activation,
+    fusion: Fusion,
+    quantized: Option<Quantized>,
+    places: [Places; 3],
+    router_weights: Option<usize>,
+}
+
+fn build(node: &NodeInfo<'_>, quantized: Option<Quantized>) -> Built {
+    let chosen = node.int_or("k", 1)?;
+    let Some(chosen) = usize::try_from(chosen).ok().filter(|&chosen| chosen > 0) else {
+        return Err(OpError::Attribute {
+            name: "k".into(),
+            message: format!("is {chosen}, expected at least 1"),
+        });
+    };
+    let (alpha, beta) = (
+        node.float_or("activation_alpha", 1.0)?,
+        node.float_or("activation_beta", 0.0)?,
+    );
+    let limit = node.float("swiglu_limit")?.unwrap_or(f32::INFINITY);
+    let activation = match node.string_or("activation_type", "relu")? {
+        "relu" => Activation::Relu,
+        "gelu" => Activation::Gelu,
+        "silu" => Activation::Silu,
+        "identity" => Activation::Identity,
+        "swiglu" => Activation::SwiGlu { alpha, beta, limit },
+        other => {
+            return Err(OpError::Attribute {
+                name: "activation_type".into(),
+                message: format!("is \"{other}\", expected relu, gelu, silu, swiglu or identity"),
+            });
+        }
+    };
+    let fused = matches!(activation, Activation::SwiGlu { .. });
+    let fusion = match node.int_or("swiglu_fusion", 0)? {
+        1 if fused => Fusion::Interleaved,
+        2 if fused => Fusion::Halves,
+        0..=2 => Fusion::None,
+        other => {
+            return Err(OpError::Attribute {
+                name: "swiglu_fusion".into(),
+                message: format!("is {other}, expected 0 to 2"),
+            });
+        }
+    };
+    // ONNX Runtime's CPU does not read it.
+    node.int("use_sparse_mixer")?;
+    let places = match quantized {
+        None => [2, 4, 6].map(|weights| Places {
+            weights,
+            scales: usize::MAX,
+            bias: weights + 1,
+            zero_points: usize::MAX,
+        }),
+        Some(_) => [(2, 11), (5, 12), (8, 13)].map(|(weights, zero_points)| Places {
+            weights,
+            scales: weights + 1,
+            bias: weights + 2,
+            zero_points,
+        }),
+    };
+    Ok(Box::new(MoE {
+        chosen,
+        normalize: node.flag_or("normalize_routing_weights", false)?,
+        activation,
+        fusion,
+        router_weights: quantized.is_some().then_some(14),
+        quantized,
+        places,
+    }))
+}
+
+pub(in crate::native) fn moe(node: &NodeInfo<'_>) -> Built {
+    build(node, None)
+}
+
+pub(in crate::native) fn quantized_moe(node: &NodeInfo<'_>) -> Built {
+    let kind = node.string_or("quant_type", "int")?;
+    if kind != "int" {
+        return Err(OpError::Unsupported(format!(
+            "experts quantised for a GPU ({kind})"
+        )));
+    }
+    if node.int_or("weights_prepacked", -1)? == 1 {
+        return Err(OpError::Unsupported(
+            "experts packed for a GPU (weights_prepacked)".into(),
+        ));
+    }
+    node.int("accuracy_level")?;
+    let bits = |name: &str, default: i64| match node.int_or(name, default)? {
+        bits @ (2 | 4 | 8) => Ok(bits),
+        other => Err(OpError::Attribute {
+            name: name.into(),
+            message: format!("is {other}, expected 2, 4 or 8"),
+        }),
+    };
+    let all = bits("expert_weight_bits", 4)?;
+    let of = |name: &str| bits(name, all).map(|bits| bits as usize);
+    let block_size = node.int_or("block_size", 0)?;
+    let quantized = Quantized {
+        bits: [
+            of("fc1_expert_weight_bits")?,
+            of("fc2_expert_weight_bits")?,
+            of("fc3_expert_weight_bits")?,
+        ],
+        block_size: usize::try_from(block_size).ok().filter(|&size| size > 0),
+    };
+    build(node, Some(quantized))
+}
+
+impl Operator for MoE {
+    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
+        like_first_input(cx)
+    }
+
+    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
+        let x = cx.required(0)?;
+        with_float!(x.element_type(), T => self.run_as::<T>(cx, &x))
+    }
+}
+
+enum Rows<'a, T> {
+    Plain(&'a [T]),
+    Quantized {
+        blocks: BlockQuantized<'a, T>,
+        /// Zero points packed over the rows of each expert, and the bytes of an expert.
+        row_points: Option<(&'a [u8], usize)>,
+    },
+}
+
+/// The weights of one projection of every expert.
+struct Projection<'a, T> {
+    experts: usize,
+    rows: usize,
+    depth: usize,
+    weights: Rows<'a, T>,
+    bias: Option<&'a [T]>,
+}
+
+impl<T: Float> Projection<'_, T> {
+    /// to[i, row] = W[expert][row] x[i] + b[expert][row] for the tokens in `x`, rows of `depth`.
+    fn apply<'x>(
+        &self,
+        expert: usize,
+        x: &dyn Fn(usize) -> &'x [T::Wide],
+        tokens: usize,
+        weights: &mut [T::Wide],
+        to: &mut [T::Wide],
+    ) {
+        let weights = &mut weights[..self.depth];
+        for row in 0..self.rows {
+            let at = expert * self.rows + row;
+            match &self.weights {
+                Rows::Plain(all) => {
+                    for (to, x) in weights.iter_mut().zip(&all[at * self.depth..]) {
+                        *to = x.widen();
+                    }
+                }
+                Rows::Quantized { blocks, row_points } => {
+                    blocks.dequantize_row(at, weights);
+                    if let Some((points, bytes)) = row_points {
+                        let point =
+                            super::block_quantized::unpack(&points[expert * bytes..], blocks.bits, row);
+                        // The row was read as if its zero point were 0.
+                        let shift = T::Wide::from_f64(f64::from(point)).mul(blocks.scales[at].widen());
+                        weights.iter_mut().for_each(|w| *w = w.sub(shift));
+                    }
+                }
+            }
+            let bias = self.bias.map_or(T::Wide::ZERO, |bias| bias[at].widen());
+            for i in 0..tokens {
+                to[i * self.rows + row] = dot(weights, x(i)).add(bias);
+            }
+        }
+    }
+}
+
+impl MoE {
+    /// Projection 0, 1 or 2, for W1, W2 or W3.
+    fn projection<'a, T: Float>(
+        &self,
+        cx: &RunContext<'a>,
+        which: usize,
+        depth: usize,
+    ) -> Result<Projection<'a, T>, OpError> {
+        let places = &self.places[which];
+        let weights = cx.required(places.weights)?;
+        let &[experts, rows, stored] = weights.dims() else {
+            return Err(wrong_dims(places.weights, &weights, "rank 3"));
+        };
+        let all_rows = element_count(&[experts, rows])?;
+        let bias = match cx.input(places.bias) {
+            Some(bias) if bias.dims() == [experts, rows] => Some(bias.slice::<T>()?),
+            Some(bias) => return Err(wrong_dims(places.bias, &bias, format!("[{experts}, {rows}]"))),
+            None => None,
+        };
+        let wrong_depth = || wrong_dims(places.weights, &weights, format!("rows of {depth} elements"));
+        let Some(quantized) = &self.quantized else {
+            if stored != depth {
+                return Err(wrong_depth());
+            }
+            return Ok(Projection {
+                experts,
+                rows,
+                depth,
+                weights: Rows::Plain(weights.slice()?),
+                bias,
+            });
+        };
+        let bits = quantized.bits[which];
+        if Some(stored) != packed_len(depth, bits) {
+            return Err(wrong_depth());
+        }
+        let block_size = quantized.block_size.unwrap_or(depth).max(1);
+        let blocks = depth.div_ceil(block_size);
+        let scales = cx.required(places.scales)?;
+        if Some(scales.len()) != all_rows.checked_mul(blocks) {
+            let expected = format!("[{experts}, {rows}, {blocks}]");
+            return Err(wrong_dims(places.scales, &scales, expected));
+        }
+        let per_row = quantized.block_size.is_none();
+        let point_bytes = match per_row {
+            true => packed_len(rows, bits),
+            false => packed_len(blocks, bits).and_then(|row| row.checked_mul(rows)),
+        };
+        let mut row_points = None;
+        let zero_points = match cx.input(places.zero_points) {
+            None => ZeroPoints::Middle,
+            Some(points) => {
+                if Some(points.len()) != point_bytes.and_then(|bytes| bytes.checked_mul(experts)) {
+                    let expected = format!("{point_bytes:?} bytes for each of {experts} experts");
+                    return Err(wrong_dims(places.zero_points, &points, expected));
+                }
+                let points = points.slice::<u8>()?;
+                match per_row {
+                    true => {
+                        row_points = point_bytes.map(|bytes| (points, bytes));
+                        ZeroPoints::Zero
+                    }
+                    false => ZeroPoints::Packed(points),
+                }
+            }
+        };
+        Ok(Projection {
+            experts,
+            rows,
+            depth,
+            weights: Rows::Quantized {
+                blocks: BlockQuantized {
+                    bits,
+                    block_size,
+                    blocks,
+                    row_bytes: stored,
+                    data: weights.slice()?,
+                    scales: scales.slice()?,
+                    zero_points,
+                    groups: None,
+                },
+                row_points,
+            },
+            bias,
+        })
+    }
+
+    fn run_as<T: Float>(&self, cx: &mut RunContext<'_>, x: &TensorRef<'_>) -> Result<(), OpError> {
+        let (Some(&hidden), 2 | 3) = (x.dims().last(), x.rank()) else {
+            return Err(wrong_dims(0, x, "rank 2 or 3"));
+        };
+        let tokens = x.len().checked_div(hidden).unwrap_or(0);
+        let first = self.projection::<T>(cx, 0, hidden)?;
+        let inter = match self.fusion {
+            Fusion::None => first.rows,
+            _ if first.rows.is_multiple_of(2) => first.rows / 2,
+            _ => {
+                return Err(OpError::Message(format!(
+                    "{} fused rows are not pairs",
+                    first.rows
+                )));
+            }
+        };
+        let second = self.projection::<T>(cx, 1, inter)?;
+        let third = match cx.input(self.places[2].weights) {
+            Some(_) => Some(self.projection::<T>(cx, 2, hidden)?),
+            None => None,
+        };
+        let needs_third = matches!(self.activation, Activation::SwiGlu { .. }) && self.fusion == Fusion::None;
+        let third_rows = third.as_ref().map_or(0, |third| third.rows);
+        let experts = first.experts;
+        let agree = third
+            .as_ref()
+            .is_none_or(|third| (third.experts, third.rows) == (experts, inter));
+        if second.experts != experts || second.rows != hidden || !agree || needs_third && third.is_none() {
+            return Err(OpError::Message(format!(
+                "the projections of {experts} experts, {} by {hidden}, {} by {inter} and {third_rows}, do not fit",
+                first.rows, second.rows
+            )));
+        }
+        let router = cx.required(1)?;
+        if router.dims() != [tokens, experts] || self.chosen > experts {
+            let expected = format!("[{tokens}, {experts}], and at least {} experts", self.chosen);
+            return Err(wrong_dims(1, &router, expected));
+        }
+        let mixing = match self
+            .router_weights
+            .and_then(|index| Some((index, cx.input(index)?)))
+        {
+            Some((_, mixing)) if mixing.dims() == router.dims() => Some(mixing.slice::<T>()?),
+            Some((index, mixing)) => {
+                return Err(wrong_dims(index, &mixing, format!("[{tokens}, {experts}]")));
+            }
+            None => None,
+        };
+
+        let sizes = [experts, hidden, first.rows, third_rows, hidden, hidden];
+        let per_token = sizes.iter().fold(0usize, |sum, &size| sum.saturating_add(size));
+        let scratch_len = element_count(&[tokens, per_token])?.saturating_add(hidden.max(inter));
+        let scratch = cx.scratch::<T::Wide>(scratch_len)?;
+        let y = cx.output::<T>(0, x.dims())?.into_mut();
+        if y.is_empty() {
+            return Ok(());
+        }
+        let (shares, rest) = scratch.split_at_mut(tokens * experts);
+        let (sums, rest) = rest.split_at_mut(tokens * hidden);
+        let (firsts, rest) = rest.split_at_mut(tokens * first.rows);
+        let (thirds, rest) = rest.split_at_mut(tokens * third_rows);
+        let (seconds, rest) = rest.split_at_mut(tokens * hidden);
+        let (gathered, weights) = rest.split_at_mut(tokens * hidden);
+        let router = router.slice::<T>()?;
+        for (t, shares) in shares.chunks_exact_mut(experts).enumerate() {
+            let row = t * experts..(t + 1) * experts;
+            self.route(&router[row.clone()], mixing.map(|mixing| &mixing[row]), shares);
+        }
+        sums.fill(T::Wide::ZERO);
+        let x = x.slice::<T>()?;
+        for e in 0..experts {
+            // The tokens of this expert, as rows 0, 1, ... of what is computed for it.
+            let routed = || (0..tokens).filter(|t| !shares[t * experts + e].is_nan());
+            let count = routed().count();
+            if count == 0 {
+                continue;
+            }
+            for (row, t) in gathered.chunks_exact_mut(hidden).zip(routed()) {
+                for (to, x) in row.iter_mut().zip(&x[t * hidden..]) {
+                    *to = x.widen();
+                }
+            }
+            let input = |i: usize| &gathered[i * hidden..][..hidden];
+            first.apply(e, &input, count, weights, firsts);
+            if let Some(third) = &third {
+                third.apply(e, &input, count, weights, thirds);
+            }
+            for i in 0..count {
+                let others = &thirds[i * third_rows..][..third_rows];
+                self.activate(&mut firsts[i * first.rows..][..first.rows], others, inter);
+            }
+            let activated = |i: usize| &firsts[i * first.rows..][..inter];
+            second.apply(e, &activated, count, weights, seconds);
+            for (i, t) in routed().enumerate() {
+                let share = shares[t * experts + e];
+                let sums = &mut sums[t * hidden..][..hidden];
+                for (sum, &x) in sums.iter_mut().zip(&seconds[i * hidden..]) {
+                    *sum = Scalar::multiply_add(share, x, *sum);
+                }
+            }
+        }
+        for (y, &sum) in y.iter_mut().zip(sums.iter()) {
+            *y = T::narrow(sum);
+        }
+        Ok(())
+    }
+
+    /// The share of each expert in the sum, NaN where it is not chosen.
+    fn route<T: Float>(&self, router: &[T], mixing: Option<&[T]>, shares: &mut [T::Wide]) {
+        for (to, x) in shares.iter_mut().zip(router) {
+            *to = x.widen();
+        }
+        let max = shares.iter().copied().fold(T::Wide::LOWEST, Scalar::max);
+        shares.iter_mut().for_each(|x| *x = x.sub(max).exp());
+        let sum = shares.iter().copied().fold(T::Wide::ZERO, Scalar::add);
+        shares.iter_mut().for_each(|x| *x = x.div(sum));
+        // The one that is chosen last: all of a larger probability, and of the same one all
+        // behind it, are chosen too.
+        let mut last: Option<usize> = None;
+        let before =
+            |shares: &[T::Wide], a: usize, b: usize| shares[a] > shares[b] || shares[a] == shares[b] && a > b;
+        for _ in 0..self.chosen {
+            let rest = (0..shares.len()).filter(|&e| last.is_none_or(|last| before(shares, last, e)));
+            let next = rest.reduce(|best, e| if before(shares, e, best) { e } else { best });
+            last = next.or(last);
+        }
+        let Some(last) = last else { return };
+        let threshold = shares[last];
+        for (e, share) in shares.iter_mut().enumerate() {
+            let chosen = *share > threshold || *share == threshold && e >= last;
+            *share = match (chosen, mixing) {
+                (false, _) => T::Wide::ZERO.div(T::Wide::ZERO),
+                (true, Some(mixing)) => mixing[e].widen(),
+                (true, None) => *share,
+            };
+        }
+        if self.normalize || self.quantized.is_some() && mixing.is_none() {
+            let chosen = shares.iter().copied().filter(|share| !share.is_nan());
+            let sum = chosen.fold(T::Wide::ZERO, Scalar::add);
+            shares.iter_mut().for_each(|share| *share = share.div(sum));
+        }
+    }
+
+    /// Leaves what goes into the second projection in the first `inter` of `firsts`.
+    fn activate<W: Real>(&self, firsts: &mut [W], thirds: &[W], inter: usize) {
+        for i in 0..inter {
+            let (x, other) = match self.fusion {
+                Fusion::None => (firsts[i], thirds.get(i).copied()),
+                Fusion::Interleaved => (firsts[2 * i], Some(firsts[2 * i + 1])),
+                Fusion::Halves => (firsts[i], Some(firsts[inter + i])),
+            };
+            let activated = match self.activation {
+                Activation::Relu => Scalar::max(x, W::ZERO),
+                Activation::Gelu => gelu_tanh_of(x),
+                Activation::Silu => x.mul(sigmoid_of(x)),
+                Activation::Identity => x,
+                Activation::SwiGlu { alpha, limit, .. } => {
+                    let gate = Scalar::min(x, W::from_f64(limit.into()));
+                    gate.mul(sigmoid_of(W::from_f64(alpha.into()).mul(gate)))
+                }
+            };
+            // Row 2i is read before row i is written, and never again.
+            firsts[i] = match (other, self.activation) {
+                (Some(linear), Activation::SwiGlu { beta, limit, .. }) => {
+                    let limit = W::from_f64(limit.into());
+                    let linear = Scalar::max(Scalar::min(linear, limit), limit.neg());
+                    activated.mul(linear.add(W::from_f64(beta.into())))
+                }
+                (Some(other), _) => activated.mul(other),
+                (None, _) => activated,
+            };
+        }
+    }
+}
