@@ -1,86 +1,69 @@
-//! ONNX's own node tests, run by the native runtime: one test per case.
+//! ONNX's own test cases, run by the native runtime: one test per case.
 //!
-//! A case is a folder with `model.onnx` and `test_data_set_*/{input,output}_*.pb`, as the onnx
-//! package has them on disk (scripts/fetch-onnx-tests.sh) and as its newer versions write
-//! them from code. `OXP_ONNX_NODE_TESTS` names other folders of cases, separated like `PATH`.
+//! A case is a folder with `model.onnx` and `test_data_set_*/{input,output}_*.pb`, as
+//! tools/onnx_node_tests.py writes it for scripts/fetch-onnx-tests.sh. Cases of the suite `node`
+//! go by their name, those of the others by `suite/name`. `OXP_ONNX_NODE_TESTS` names other
+//! folders of suites or of cases of `node`, separated like `PATH`.
 //!
-//! Every case whose operators the runtime has is in exactly one of two lists:
-//! onnx_nodes/pass.txt, which must pass, and onnx_nodes/fail.txt, which must not, with the
-//! reason. A case that does not do what its list says is a failure, and so is one that
-//! is in neither; `OXP_UPDATE_NODE_LIST=1` rewrites the first list. Cases of operators that
-//! the runtime does not have are shown as ignored, and counted by operator at the end.
+//! Every case is in exactly one of two lists: onnx_nodes/pass.txt, which must pass, and
+//! onnx_nodes/fail.txt, which must not, with the reason. A case that does not do what its list
+//! says is a failure, and so is one that is in neither. `OXP_UPDATE_NODE_LIST=1` rewrites the
+//! first list, and the lines of the second about operators that the runtime does not have; what
+//! fails for another reason is for a person to say.
+//!
+//! onnx_nodes/ort_passes.txt has the cases that ONNX Runtime passes, for the counts at the end
+//! (tools/onnxruntime_passes.py).
 
 #[path = "onnx_nodes/case.rs"]
 mod case;
 #[path = "onnx_nodes/compare.rs"]
 mod compare;
+#[path = "onnx_nodes/lists.rs"]
+mod lists;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use case::{Case, Verdict};
+use lists::{Lists, MISSING};
 
 const FETCH: &str = "scripts/fetch-onnx-tests.sh";
+/// The suites of the onnx package; the cases of the first go by their name alone.
+const SUITES: [&str; 4] = ["node", "simple", "pytorch-operator", "pytorch-converted"];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let lists = here.join("tests/onnx_nodes");
-    let cases = match find_cases(here) {
-        Ok(cases) => cases,
-        Err(message) => {
-            eprintln!("onnx_nodes: {message}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let (pass, fail) = match read_lists(&lists, &cases) {
-        Ok(lists) => lists,
+    let folder = here.join("tests/onnx_nodes");
+    let cases_and_lists = find_cases(here).and_then(|cases| Ok((Lists::read(&folder, &cases)?, cases)));
+    let (lists, cases) = match cases_and_lists {
+        Ok(found) => found,
         Err(message) => {
             eprintln!("onnx_nodes: {message}");
             return ExitCode::FAILURE;
         }
     };
     if std::env::var_os("OXP_UPDATE_NODE_LIST").is_some() {
-        return update_list(&lists, &cases, &fail);
+        return update(&folder, lists, &cases);
     }
-
-    let mut missing: BTreeMap<String, usize> = BTreeMap::new();
-    let mut not_covered = 0;
-    let mut trials = Vec::new();
-    for case in cases {
-        let expectation = match (pass.contains(&case.name), fail.get(&case.name)) {
-            (true, _) => Expectation::Pass,
-            (false, Some(reason)) => Expectation::Fail(reason.clone()),
-            (false, None) => Expectation::Nothing,
-        };
-        // Which operators are missing is known from a load, so that a case can be shown as
-        // ignored; those that are expected to pass are loaded when their turn comes.
-        let uncovered = match expectation {
-            Expectation::Pass => Vec::new(),
-            _ => case.missing_operators(),
-        };
-        let ignored = matches!(expectation, Expectation::Nothing) && !uncovered.is_empty();
-        if ignored {
-            not_covered += 1;
-            let operators: BTreeSet<&str> = uncovered.iter().map(|missing| operator(missing)).collect();
-            for operator in operators {
-                *missing.entry(operator.to_owned()).or_default() += 1;
-            }
-        }
-        let name = case.name.clone();
-        let kind = if ignored { "operator missing" } else { "" };
-        trials.push(
-            Trial::test(name, move || judge(&case, &expectation))
-                .with_kind(kind)
-                .with_ignored_flag(ignored),
-        );
-    }
+    let counts = lists.counts();
+    let trials = cases
+        .into_values()
+        .map(|case| {
+            let expectation = match (lists.pass.contains(&case.name), lists.fail.get(&case.name)) {
+                (true, _) => Expectation::Pass,
+                (false, Some(reason)) => Expectation::Fail(reason.clone()),
+                (false, None) => Expectation::Nothing,
+            };
+            Trial::test(case.name.clone(), move || judge(&case, &expectation))
+        })
+        .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !arguments.list {
-        report(not_covered, &missing);
+        println!("{counts}\n");
     }
     conclusion.exit_code()
 }
@@ -93,156 +76,110 @@ enum Expectation {
 }
 
 fn judge(case: &Case, expectation: &Expectation) -> Result<(), Failed> {
-    let verdict = case.run();
-    match (expectation, verdict) {
-        (Expectation::Pass, Verdict::Passed) => Ok(()),
-        (Expectation::Pass, Verdict::Failed(message)) => Err(message.into()),
+    let message = match (expectation, case.run()) {
+        (Expectation::Pass, Verdict::Passed) => return Ok(()),
+        (Expectation::Pass, Verdict::Failed(message)) => message,
         (Expectation::Pass, Verdict::Missing(operators)) => {
-            Err(format!("in pass.txt, but the runtime lacks {}", operators.join(", ")).into())
+            format!("in pass.txt, but the runtime lacks {}", operators.join(", "))
         }
-        (Expectation::Fail(_), Verdict::Failed(_)) => Ok(()),
         (Expectation::Fail(reason), Verdict::Passed) => {
-            Err(format!("passes, although fail.txt says: {reason}. Move it to pass.txt").into())
+            format!("passes, although fail.txt says: {reason}. Move it to pass.txt")
         }
-        (Expectation::Fail(_), Verdict::Missing(operators)) => Err(format!(
-            "in fail.txt, but the runtime lacks {}. Remove it from there",
-            operators.join(", ")
-        )
-        .into()),
+        (Expectation::Fail(reason), Verdict::Failed(message)) if reason.starts_with(MISSING) => {
+            format!("fails, and not as fail.txt says ({reason}): {message}")
+        }
+        (Expectation::Fail(_), Verdict::Failed(_) | Verdict::Missing(_)) => return Ok(()),
         (Expectation::Nothing, Verdict::Passed) => {
-            Err("passes, but is in no list. Add it to pass.txt (OXP_UPDATE_NODE_LIST=1 does)".into())
+            "passes, but is in no list. Add it to pass.txt (OXP_UPDATE_NODE_LIST=1 does)".into()
         }
         (Expectation::Nothing, Verdict::Failed(message)) => {
-            Err(format!("fails, and is in no list. Fix it, or give the reason in fail.txt: {message}").into())
+            format!("fails, and is in no list. Fix it, or give the reason in fail.txt: {message}")
         }
-        // Only when ignored cases are asked for.
         (Expectation::Nothing, Verdict::Missing(operators)) => {
-            Err(format!("the runtime lacks {}", operators.join(", ")).into())
+            format!("is in no list; the runtime lacks {}", operators.join(", "))
         }
-    }
-}
-
-/// `ai.onnx.Resize` of `ai.onnx.Resize version 19 (float), node "y"`.
-fn operator(missing: &str) -> &str {
-    missing.split(" version ").next().unwrap_or(missing)
-}
-
-fn report(not_covered: usize, missing: &BTreeMap<String, usize>) {
-    let mut by_count: Vec<_> = missing.iter().collect();
-    by_count.sort_by_key(|&(name, &count)| (std::cmp::Reverse(count), name));
-    println!(
-        "{not_covered} cases need {} operators that the runtime does not have (cases each):",
-        missing.len()
-    );
-    let counts: Vec<_> = by_count
-        .iter()
-        .map(|(name, count)| format!("{name} {count}"))
-        .collect();
-    println!("  {}\n", counts.join(", "));
+    };
+    Err(message.into())
 }
 
 /// All cases of all folders, by name.
-fn find_cases(here: &Path) -> Result<Vec<Case>, String> {
+fn find_cases(here: &Path) -> Result<BTreeMap<String, Case>, String> {
     let folders = match std::env::var_os("OXP_ONNX_NODE_TESTS") {
         Some(folders) => std::env::split_paths(&folders).collect(),
         None => vec![here.join("third_party/onnx-node-tests")],
     };
-    let mut cases: BTreeMap<String, Case> = BTreeMap::new();
+    let mut cases = BTreeMap::new();
     for folder in folders {
-        let entries = std::fs::read_dir(&folder).map_err(|error| {
-            format!(
-                "no ONNX node tests in {} ({error}); {FETCH} puts them there",
-                folder.display()
-            )
-        })?;
-        for entry in entries {
-            let path: PathBuf = entry.map_err(|error| error.to_string())?.path();
-            let name = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
-            if let Some(name) = name.strip_prefix("test_")
-                && path.join("model.onnx").is_file()
-            {
-                let case = Case::new(name, &path);
-                if cases.insert(name.to_owned(), case).is_some() {
-                    return Err(format!("case {name} is in two folders"));
-                }
+        add_cases(&folder, "", &mut cases)?;
+        for suite in SUITES {
+            let prefix = match suite {
+                "node" => String::new(),
+                suite => format!("{suite}/"),
+            };
+            let folder = folder.join(suite);
+            if folder.is_dir() {
+                add_cases(&folder, &prefix, &mut cases)?;
             }
         }
     }
-    if cases.is_empty() {
-        return Err(format!(
-            "the folder of ONNX node tests is empty; {FETCH} fills it"
-        ));
+    match cases.is_empty() {
+        true => Err(format!("there are no ONNX test cases; {FETCH} puts them there")),
+        false => Ok(cases),
     }
-    Ok(cases.into_values().collect())
 }
 
-type Lists = (BTreeSet<String>, BTreeMap<String, String>);
-
-/// pass.txt and fail.txt; a name must be in one of them only, and be a case.
-fn read_lists(folder: &Path, cases: &[Case]) -> Result<Lists, String> {
-    let read = |name: &str| {
-        let path = folder.join(name);
-        std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
-    };
-    let lines = |text: &str| -> Vec<String> {
-        text.lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .map(str::to_owned)
-            .collect()
-    };
-    let pass: BTreeSet<String> = lines(&read("pass.txt")?).into_iter().collect();
-    let mut fail = BTreeMap::new();
-    for line in lines(&read("fail.txt")?) {
-        let (name, reason) = line
-            .split_once(": ")
-            .ok_or_else(|| format!("fail.txt gives no reason in \"{line}\" (NAME: REASON)"))?;
-        if pass.contains(name) {
-            return Err(format!("{name} is both in pass.txt and in fail.txt"));
+fn add_cases(folder: &Path, prefix: &str, cases: &mut BTreeMap<String, Case>) -> Result<(), String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| {
+        format!(
+            "no ONNX test cases in {} ({error}); {FETCH} puts them there",
+            folder.display()
+        )
+    })?;
+    for entry in entries {
+        let path: PathBuf = entry.map_err(|error| error.to_string())?.path();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        if let Some(name) = name.strip_prefix("test_")
+            && path.join("model.onnx").is_file()
+        {
+            let case = Case::new(&format!("{prefix}{name}"), &path);
+            if let Some(other) = cases.insert(case.name.clone(), case) {
+                return Err(format!("case {} is in two folders", other.name));
+            }
         }
-        fail.insert(name.to_owned(), reason.to_owned());
     }
-    let known: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-    match pass
-        .iter()
-        .chain(fail.keys())
-        .find(|name| !known.contains(name.as_str()))
-    {
-        Some(name) => Err(format!("{name} is in a list, but there is no such case")),
-        None => Ok((pass, fail)),
-    }
+    Ok(())
 }
 
-/// Writes pass.txt anew: every case that passes and is not in fail.txt.
-fn update_list(folder: &Path, cases: &[Case], fail: &BTreeMap<String, String>) -> ExitCode {
-    let mut list = String::from(
-        "# Node tests that must pass, written by OXP_UPDATE_NODE_LIST=1 cargo test --test onnx_nodes\n",
-    );
-    let (mut passed, mut failed) = (0, 0);
-    for case in cases.iter().filter(|case| !fail.contains_key(&case.name)) {
+/// Writes the lists anew, from what each case does.
+fn update(folder: &Path, mut lists: Lists, cases: &BTreeMap<String, Case>) -> ExitCode {
+    lists.pass.clear();
+    lists.fail.retain(|_, reason| !reason.starts_with(MISSING));
+    let mut failed = 0;
+    for case in cases.values() {
+        let is_listed = lists.fail.contains_key(&case.name);
         match case.run() {
             Verdict::Passed => {
-                passed += 1;
-                list.push_str(&case.name);
-                list.push('\n');
+                lists.fail.remove(&case.name);
+                lists.pass.insert(case.name.clone());
             }
+            Verdict::Failed(_) | Verdict::Missing(_) if is_listed => {}
             Verdict::Failed(message) => {
                 failed += 1;
                 println!("{}: {message}", case.name);
             }
-            Verdict::Missing(_) => {}
+            Verdict::Missing(operators) => {
+                let reason = format!("{MISSING}{}", lists::operators(&operators));
+                lists.fail.insert(case.name.clone(), reason);
+            }
         }
     }
-    if let Err(error) = std::fs::write(folder.join("pass.txt"), list) {
-        eprintln!("pass.txt: {error}");
+    if let Err(error) = lists.write(folder) {
+        eprintln!("onnx_nodes: {error}");
         return ExitCode::FAILURE;
     }
-    println!(
-        "pass.txt: {passed} cases; {failed} fail and are in no list; {} in fail.txt",
-        fail.len()
-    );
+    println!("{failed} fail and are in no list\n{}", lists.counts());
     ExitCode::SUCCESS
 }

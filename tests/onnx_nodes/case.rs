@@ -39,14 +39,6 @@ impl Case {
         })
     }
 
-    /// The operators of the model that the runtime does not have.
-    pub fn missing_operators(&self) -> Vec<String> {
-        match catch_unwind(AssertUnwindSafe(|| self.load())) {
-            Ok(Err(Verdict::Missing(operators))) => operators,
-            _ => Vec::new(),
-        }
-    }
-
     pub fn run(&self) -> Verdict {
         // A panic of the runtime is this case's failure, not the end of the program.
         match catch_unwind(AssertUnwindSafe(|| self.run_sets())) {

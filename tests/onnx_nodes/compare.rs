@@ -1,6 +1,6 @@
 //! Whether a result is what a case expects, by the tolerance of ONNX's own test runner:
-//! |found - expected| <= 1e-7 + 1e-3 |expected| for floats, NaN where NaN is expected, and
-//! equality for everything else.
+//! |found - expected| <= 1e-7 + 1e-3 |expected| for floats (2^-6 |expected| for bfloat16), NaN
+//! where NaN is expected, and equality for everything else.
 
 use half::{bf16, f16};
 use oxpipe::native::element::{
@@ -11,6 +11,8 @@ use oxpipe::native::value::ValueRef;
 
 const ABSOLUTE: f64 = 1e-7;
 const RELATIVE: f64 = 1e-3;
+/// Two units in the last place.
+const RELATIVE_OF_BFLOAT16: f64 = 1.0 / 64.0;
 
 pub fn compare(found: ValueRef<'_>, expected: ValueRef<'_>) -> Result<(), String> {
     match (found, expected) {
@@ -48,8 +50,16 @@ fn compare_tensors(found: TensorRef<'_>, expected: TensorRef<'_>) -> Result<(), 
             None => Ok(()),
         };
     }
+    let expected_type = expected.element_type();
     if let (Some(found), Some(expected)) = (floats(found), floats(expected)) {
-        let differ = found.iter().zip(&expected).position(|(&a, &b)| !close(a, b));
+        let relative = match expected_type {
+            ElementType::Bfloat16 => RELATIVE_OF_BFLOAT16,
+            _ => RELATIVE,
+        };
+        let differ = found
+            .iter()
+            .zip(&expected)
+            .position(|(&a, &b)| !close(a, b, relative));
         return match differ {
             Some(at) => Err(format!(
                 "element {at} is {}, expected {} ({} of {} elements differ)",
@@ -58,7 +68,7 @@ fn compare_tensors(found: TensorRef<'_>, expected: TensorRef<'_>) -> Result<(), 
                 found
                     .iter()
                     .zip(&expected)
-                    .filter(|&(&a, &b)| !close(a, b))
+                    .filter(|&(&a, &b)| !close(a, b, relative))
                     .count(),
                 expected.len()
             )),
@@ -80,11 +90,11 @@ fn compare_tensors(found: TensorRef<'_>, expected: TensorRef<'_>) -> Result<(), 
     }
 }
 
-fn close(found: f64, expected: f64) -> bool {
+fn close(found: f64, expected: f64, relative: f64) -> bool {
     if expected.is_nan() || found.is_nan() {
         return expected.is_nan() && found.is_nan();
     }
-    found == expected || (found - expected).abs() <= ABSOLUTE + RELATIVE * expected.abs()
+    found == expected || (found - expected).abs() <= ABSOLUTE + relative * expected.abs()
 }
 
 /// The elements of a tensor of integers, as bytes; any true is 1.
