@@ -235,7 +235,8 @@
 
 /**
  * Options for oxp_runtime_create:
- *   "threads"       threads that a component may use, 1 to 1024; default: one a core
+ *   "threads"       the most threads that a component may use, 1 to 1024; default: one a
+ *                   core. Native components use one in this version
  *   "ort_library"   path of ONNX Runtime's shared library; default: ORT_DYLIB_PATH, then
  *                   beside liboxpipe, then the system's search path
  */
