@@ -15,6 +15,7 @@ mod control;
 mod copies;
 mod dtype;
 mod error;
+mod file;
 mod io;
 mod session;
 mod source;
@@ -24,6 +25,9 @@ pub use control::{CancelToken, CancelWatch, Interrupt, RunControl};
 pub use copies::{copied_bytes, count_copy};
 pub use dtype::DataType;
 pub use error::{ComponentError, ComponentErrorKind};
+#[cfg(any(feature = "native", feature = "ort"))]
+pub(crate) use file::map_regular;
+pub(crate) use file::{TEXT_LIMIT, TOKENIZER_LIMIT, check_size, open_regular, read_regular};
 pub use io::{ComponentIo, Dim, Port, PortType};
 pub(crate) use session::check_value;
 pub use session::{Backend, ComponentSession, Input, Output, OutputResult};

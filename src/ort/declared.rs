@@ -29,6 +29,8 @@ pub(super) struct ExternalTensor {
     pub offset: u64,
     /// In bytes; up to the end of the file if the model does not say.
     pub length: Option<u64>,
+    /// An offset or a length that is no number, in words.
+    pub fault: Option<String>,
 }
 
 /// How deep graphs and types may nest; protobuf's own readers stop at 100 messages.
@@ -162,10 +164,19 @@ fn read_tensor(tensor: &[u8], external: &mut Vec<ExternalTensor>) -> Result<Stri
             ..ExternalTensor::default()
         };
         for (key, value) in entries {
+            let number = |fault: &mut Option<String>| {
+                let number = value.trim().parse::<u64>();
+                if number.is_err() {
+                    *fault = Some(format!(
+                        "has {key} \"{value}\", expected a number that is not negative"
+                    ));
+                }
+                number.unwrap_or(0)
+            };
             match key.as_str() {
+                "offset" => found.offset = number(&mut found.fault),
+                "length" => found.length = Some(number(&mut found.fault)),
                 "location" => found.location = value,
-                "offset" => found.offset = value.parse().map_err(|_| Malformed)?,
-                "length" => found.length = Some(value.parse().map_err(|_| Malformed)?),
                 _ => {}
             }
         }

@@ -4,20 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
 use ort::sys;
 
 use super::api::{Failure, Owned};
 use super::declared::{self, Declared, ExternalTensor};
 use super::library::OrtLibrary;
 use super::session::load_error;
-use crate::component::{ComponentErrorKind, LocationError, ModelSource, SharedBytes, locate};
+use crate::component::{ComponentErrorKind, LocationError, ModelSource, SharedBytes, locate, map_regular};
 
 /// External data by location, which the library does not find or take by itself.
 pub(super) type Handed = Vec<(String, SharedBytes)>;
@@ -25,7 +23,7 @@ pub(super) type Handed = Vec<(String, SharedBytes)>;
 /// Reads what the model declares.
 pub(super) fn read(source: &ModelSource) -> Result<Declared, ComponentErrorKind> {
     match source {
-        ModelSource::File { path, .. } => read_bytes(source, &map(path)?),
+        ModelSource::File { path, .. } => read_bytes(source, (*map(path)?).as_ref()),
         ModelSource::Memory { model, .. } => read_bytes(source, (**model).as_ref()),
     }
 }
@@ -53,7 +51,7 @@ pub(super) fn create_session(
     let api = library.api();
     let release = api.0.ReleaseSession;
     let failed = |failure| load_error(source, failure);
-    add_external(library, options, external).map_err(failed)?;
+    add_external(library, options, external, failed)?;
     let session = match source {
         ModelSource::File { path, .. } => {
             let path = CString::new(path.as_os_str().as_bytes())
@@ -85,21 +83,19 @@ fn add_external(
     library: OrtLibrary,
     options: &Owned<sys::OrtSessionOptions>,
     external: &Handed,
-) -> Result<(), Failure> {
+    failed: impl Fn(Failure) -> ComponentErrorKind,
+) -> Result<(), ComponentErrorKind> {
     if external.is_empty() {
         return Ok(());
     }
-    let add = library.add_external_initializers().ok_or_else(|| {
-        Failure::new(format!(
-            "version {} takes external data only from files in the model's folder; 1.18 or newer takes any",
-            library.version()
-        ))
-    })?;
+    let add = library
+        .add_external_initializers()
+        .ok_or_else(|| too_old_for_external(library.version(), library.path()))?;
     let locations = external
         .iter()
         .map(|(location, _)| CString::new(location.as_str()))
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|_| Failure::new("the location of external data holds a NUL"))?;
+        .map_err(|_| failed(Failure::new("the location of external data holds a NUL")))?;
     let names: Vec<*const c_char> = locations.iter().map(|name| name.as_ptr()).collect();
     let bytes = || external.iter().map(|(_, bytes)| (**bytes).as_ref());
     // The signature has no const, but nothing is written.
@@ -116,21 +112,28 @@ fn add_external(
             external.len(),
         )
     };
-    library.api().check(status)
+    library.api().check(status).map_err(failed)
 }
 
-fn map(path: &Path) -> Result<Mmap, ComponentErrorKind> {
-    let failed = |source| ComponentErrorKind::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let file = File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.is_dir() {
-        return Err(io_error(path, io::ErrorKind::IsADirectory));
+/// The model is right, and this library cannot take it.
+fn too_old_for_external(version: &str, path: &Path) -> ComponentErrorKind {
+    ComponentErrorKind::BackendUnavailable {
+        message: format!(
+            "ONNX Runtime {version} ({}) takes external data only from files in the model's folder; \
+             1.18 or newer is needed for data in memory or elsewhere in the package",
+            path.display()
+        ),
     }
-    // SAFETY: as for every mapped file, it is on whoever changes a model file while it is
-    // being loaded.
-    unsafe { Mmap::map(&file) }.map_err(failed)
+}
+
+fn map(path: &Path) -> Result<SharedBytes, ComponentErrorKind> {
+    match map_regular(path) {
+        Ok(file) => Ok(Arc::new(file)),
+        Err(source) => Err(ComponentErrorKind::Io {
+            path: path.to_owned(),
+            source,
+        }),
+    }
 }
 
 fn io_error(path: &Path, kind: io::ErrorKind) -> ComponentErrorKind {
@@ -206,9 +209,9 @@ fn check_external_files(
                     )),
                 })?;
                 let bytes = map(&file)?;
-                let length = bytes.len() as u64;
+                let length = (*bytes).as_ref().len() as u64;
                 if !is_in(&file, folder_of(path))? {
-                    handed.push((tensor.location.clone(), Arc::new(bytes)));
+                    handed.push((tensor.location.clone(), bytes));
                 }
                 lengths.insert(&tensor.location, length);
                 length
@@ -242,7 +245,11 @@ fn check_range(tensor: &ExternalTensor, available: u64) -> Result<(), String> {
         location,
         offset,
         length,
+        fault,
     } = tensor;
+    if let Some(fault) = fault {
+        return Err(format!("external data of tensor \"{tensor}\" {fault}"));
+    }
     let end = offset.checked_add(length.unwrap_or(0));
     if end.is_some_and(|end| end <= available) {
         return Ok(());
@@ -252,4 +259,21 @@ fn check_range(tensor: &ExternalTensor, available: u64) -> Result<(), String> {
          which has only {available} bytes",
         length.map_or("unknown".into(), |length| length.to_string())
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_too_old_for_the_data_is_not_the_models_fault() {
+        let error = too_old_for_external("1.17.3", Path::new("/lib/libonnxruntime.so"));
+        let ComponentErrorKind::BackendUnavailable { message } = error else {
+            panic!("another kind: {error}");
+        };
+        assert!(
+            message.contains("ONNX Runtime 1.17.3") && message.contains("1.18 or newer"),
+            "{message}"
+        );
+    }
 }

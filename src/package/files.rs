@@ -1,6 +1,8 @@
+use std::collections::HashMap;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use crate::component::{ModelSource, SharedBytes};
+use crate::component::{LocationError, ModelSource, SharedBytes, check_size, locate, read_regular};
 
 use super::{Location, PackageError, PackageErrorKind, PackageSource};
 
@@ -11,14 +13,19 @@ pub(crate) struct PackageFiles {
     place: Place,
 }
 
-#[derive(Debug)]
 enum Place {
-    /// The folder as it was given, for messages, and with its links resolved.
-    Directory {
-        given: PathBuf,
-        real: PathBuf,
-    },
-    Memory(PackageSource),
+    Directory(PathBuf),
+    /// By their path without `.`.
+    Memory(HashMap<String, SharedBytes>),
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Directory(path) => path.fmt(f),
+            Place::Memory(files) => f.debug_list().entries(files.keys()).finish(),
+        }
+    }
 }
 
 /// A file that was looked up.
@@ -31,24 +38,22 @@ pub(super) struct FoundFile {
 impl PackageFiles {
     pub fn open(source: &PackageSource) -> Result<Self, PackageError> {
         let place = match source {
-            PackageSource::Files(_) => Place::Memory(source.clone()),
             PackageSource::Directory(given) => {
-                let io_error = |source| {
-                    let location = Location {
-                        file: given.clone(),
-                        ..Location::default()
-                    };
-                    PackageError::new(location, PackageErrorKind::Io { source })
+                let metadata = match given.as_os_str().is_empty() {
+                    true => Err(io::Error::new(io::ErrorKind::NotFound, "the path is empty")),
+                    false => given.metadata(),
                 };
-                let real = given.canonicalize().map_err(io_error)?;
-                if !real.is_dir() {
-                    return Err(io_error(std::io::ErrorKind::NotADirectory.into()));
+                let metadata = metadata.map_err(|source| io_error(given, source))?;
+                if !metadata.is_dir() {
+                    let source = io::Error::new(
+                        io::ErrorKind::NotADirectory,
+                        "it is a file, expected the package's folder",
+                    );
+                    return Err(io_error(given, source));
                 }
-                Place::Directory {
-                    given: given.clone(),
-                    real,
-                }
+                Place::Directory(given.clone())
             }
+            PackageSource::Files(files) => Place::Memory(by_name(files)?),
         };
         Ok(PackageFiles { place })
     }
@@ -56,34 +61,42 @@ impl PackageFiles {
     /// The folder, as messages name it; nothing for a package in memory.
     pub fn label(&self) -> PathBuf {
         match &self.place {
-            Place::Directory { given, .. } => given.clone(),
+            Place::Directory(given) => given.clone(),
             Place::Memory(_) => PathBuf::from("package in memory"),
         }
     }
 
     /// Reads a file that may be absent, given by a name that we chose.
-    pub fn read_optional(&self, name: &str) -> Result<Option<FoundFile>, PackageError> {
+    pub fn read_optional(&self, name: &str, limit: u64) -> Result<Option<FoundFile>, PackageError> {
         match &self.place {
-            Place::Memory(_) => Ok(self.in_memory(name).map(|bytes| FoundFile {
-                label: PathBuf::from(name),
-                bytes: bytes.clone(),
-            })),
-            Place::Directory { given, .. } => {
-                let path = given.join(name);
-                match std::fs::read(&path) {
-                    Ok(bytes) => Ok(Some(FoundFile {
-                        label: path,
-                        bytes: std::sync::Arc::new(bytes),
-                    })),
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                    Err(source) => {
-                        let location = Location {
-                            file: path,
-                            ..Location::default()
-                        };
-                        Err(PackageError::new(location, PackageErrorKind::Io { source }))
-                    }
+            Place::Memory(files) => {
+                let Some(bytes) = files.get(name) else {
+                    return Ok(None);
+                };
+                let label = PathBuf::from(name);
+                check_size((**bytes).as_ref().len() as u64, limit)
+                    .map_err(|source| io_error(&label, source))?;
+                Ok(Some(FoundFile {
+                    label,
+                    bytes: bytes.clone(),
+                }))
+            }
+            Place::Directory(given) => {
+                let label = given.join(name);
+                // A link to nothing is there, and broken.
+                match label.symlink_metadata() {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    _ => {}
                 }
+                let real = locate(given, given, name).map_err(|error| match error {
+                    LocationError::Outside => PackageError::new(at_file(&label), link_out(name)),
+                    LocationError::Io { source, .. } => io_error(&label, source),
+                })?;
+                let bytes = read_regular(&real, limit).map_err(|source| io_error(&label, source))?;
+                Ok(Some(FoundFile {
+                    label,
+                    bytes: std::sync::Arc::new(bytes),
+                }))
             }
         }
     }
@@ -94,9 +107,9 @@ impl PackageFiles {
     }
 
     /// Reads a file that the package's metadata names at `location`.
-    pub fn read(&self, path: &str, location: &Location) -> Result<FoundFile, PackageError> {
+    pub fn read(&self, path: &str, limit: u64, location: &Location) -> Result<FoundFile, PackageError> {
         let relative = self.resolve(path, location)?;
-        self.read_optional(&relative)?
+        self.read_optional(&relative, limit)?
             .ok_or_else(|| missing(path, location))
     }
 
@@ -104,12 +117,12 @@ impl PackageFiles {
     pub fn model(&self, path: &str, location: &Location) -> Result<ModelSource, PackageError> {
         let relative = self.resolve(path, location)?;
         match &self.place {
-            Place::Directory { given, .. } => Ok(ModelSource::File {
+            Place::Directory(given) => Ok(ModelSource::File {
                 path: given.join(&relative),
                 root: given.clone(),
             }),
-            Place::Memory(PackageSource::Files(files)) => {
-                let model = self.in_memory(&relative).ok_or_else(|| missing(path, location))?;
+            Place::Memory(files) => {
+                let model = files.get(&relative).ok_or_else(|| missing(path, location))?;
                 // A model names its external data relative to its own folder.
                 let folder = match relative.rsplit_once('/') {
                     Some((folder, _)) => format!("{folder}/"),
@@ -118,7 +131,6 @@ impl PackageFiles {
                 let external = files
                     .iter()
                     .filter_map(|(name, bytes)| {
-                        let name = plain(name).ok()?;
                         let name = name.strip_prefix(&folder)?.to_owned();
                         Some((name, bytes.clone()))
                     })
@@ -129,49 +141,81 @@ impl PackageFiles {
                     external,
                 })
             }
-            Place::Memory(_) => Err(missing(path, location)),
         }
-    }
-
-    fn in_memory(&self, relative: &str) -> Option<&SharedBytes> {
-        let Place::Memory(PackageSource::Files(files)) = &self.place else {
-            return None;
-        };
-        files
-            .iter()
-            .find(|(name, _)| plain(name).is_ok_and(|name| name == relative))
-            .map(|(_, bytes)| bytes)
     }
 
     /// The path with `.` removed, if it stays inside the package and the file is there.
     fn resolve(&self, path: &str, location: &Location) -> Result<String, PackageError> {
-        let refuse = |why: &str| {
-            PackageError::new(
-                location.clone(),
-                PackageErrorKind::BadPath {
-                    path: path.to_owned(),
-                    why: why.to_owned(),
-                },
-            )
-        };
+        let refuse = |why: &str| PackageError::new(location.clone(), bad_path(path, why));
         let relative = plain(path).map_err(refuse)?;
         match &self.place {
-            Place::Memory(_) => match self.in_memory(&relative) {
-                Some(_) => Ok(relative),
-                None => Err(missing(path, location)),
+            Place::Memory(files) => match files.contains_key(&relative) {
+                true => Ok(relative),
+                false => Err(missing(path, location)),
             },
-            Place::Directory { real, .. } => match real.join(&relative).canonicalize() {
-                Ok(target) if !target.starts_with(real) => Err(refuse("is a link out of the package")),
-                Ok(target) if target.is_dir() => Err(refuse("is a folder, not a file")),
-                Ok(_) => Ok(relative),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(missing(path, location)),
-                Err(source) => Err(PackageError::new(
+            Place::Directory(given) => match locate(given, given, &relative) {
+                Ok(target) => match target.metadata() {
+                    Ok(metadata) if metadata.is_file() => Ok(relative),
+                    Ok(metadata) if metadata.is_dir() => Err(refuse("is a folder, not a file")),
+                    Ok(_) => Err(refuse("is no regular file")),
+                    Err(source) => Err(PackageError::new(
+                        location.clone(),
+                        PackageErrorKind::Io { source },
+                    )),
+                },
+                Err(LocationError::Outside) => Err(PackageError::new(location.clone(), link_out(path))),
+                Err(LocationError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    Err(missing(path, location))
+                }
+                Err(LocationError::Io { source, .. }) => Err(PackageError::new(
                     location.clone(),
                     PackageErrorKind::Io { source },
                 )),
             },
         }
     }
+}
+
+/// Files of a package in memory by their plain name, each once.
+fn by_name(files: &[(String, SharedBytes)]) -> Result<HashMap<String, SharedBytes>, PackageError> {
+    let mut named = HashMap::with_capacity(files.len());
+    for (name, bytes) in files {
+        let at = Location {
+            file: PathBuf::from("package in memory"),
+            ..Location::default()
+        };
+        let plain = match plain(name) {
+            Ok(plain) => plain,
+            Err(why) => return Err(PackageError::new(at, bad_path(name, why))),
+        };
+        if named.insert(plain, bytes.clone()).is_some() {
+            let kind = bad_path(name, "names a file that was given already");
+            return Err(PackageError::new(at, kind));
+        }
+    }
+    Ok(named)
+}
+
+fn at_file(file: &Path) -> Location {
+    Location {
+        file: file.to_owned(),
+        ..Location::default()
+    }
+}
+
+fn io_error(file: &Path, source: io::Error) -> PackageError {
+    PackageError::new(at_file(file), PackageErrorKind::Io { source })
+}
+
+fn bad_path(path: &str, why: &str) -> PackageErrorKind {
+    PackageErrorKind::BadPath {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    }
+}
+
+fn link_out(path: &str) -> PackageErrorKind {
+    bad_path(path, "is a link out of the package")
 }
 
 fn missing(path: &str, location: &Location) -> PackageError {

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::component::{ModelSource, SharedBytes};
+use crate::component::{ModelSource, SharedBytes, TEXT_LIMIT, TOKENIZER_LIMIT};
 
 use super::declaration::Said;
 use super::document::Document;
@@ -49,7 +49,7 @@ impl Package {
     pub fn open(source: &PackageSource) -> Result<Self, PackageError> {
         let files = PackageFiles::open(source)?;
         for name in METADATA {
-            let Some(found) = files.read_optional(name)? else {
+            let Some(found) = files.read_optional(name, TEXT_LIMIT)? else {
                 continue;
             };
             let bytes = (*found.bytes).as_ref();
@@ -68,7 +68,7 @@ impl Package {
             });
         }
         for (name, format) in LATER_FORMATS {
-            if let Some(found) = files.read_optional(name)? {
+            if let Some(found) = files.read_optional(name, TEXT_LIMIT)? {
                 let location = Location {
                     file: found.label,
                     ..Location::default()
@@ -140,8 +140,11 @@ impl Package {
             .chain(components)
             .find_map(|component| component.tokenizer.as_ref());
         let (found, path) = match named {
-            Some(named) => (self.files.read(&named.value, &named.at)?, named.value.as_str()),
-            None => match self.files.read_optional("tokenizer.json")? {
+            Some(named) => (
+                self.files.read(&named.value, TOKENIZER_LIMIT, &named.at)?,
+                named.value.as_str(),
+            ),
+            None => match self.files.read_optional("tokenizer.json", TOKENIZER_LIMIT)? {
                 Some(found) => (found, "tokenizer.json"),
                 None => return Ok(None),
             },
@@ -150,7 +153,7 @@ impl Package {
             Some((folder, _)) => format!("{folder}/tokenizer_config.json"),
             None => "tokenizer_config.json".to_owned(),
         };
-        let config = self.files.read_optional(&config_path)?;
+        let config = self.files.read_optional(&config_path, TEXT_LIMIT)?;
         Ok(Some(TokenizerFiles {
             label: found.label.display().to_string(),
             tokenizer: found.bytes,
@@ -161,13 +164,13 @@ impl Package {
     /// The chat template and the name of the file it is from: `chat_template.jinja`, then
     /// `chat_template.json`, then `tokenizer_config.json`.
     pub fn chat_template(&self) -> Result<Option<(String, String)>, PackageError> {
-        if let Some(found) = self.files.read_optional("chat_template.jinja")? {
+        if let Some(found) = self.files.read_optional("chat_template.jinja", TEXT_LIMIT)? {
             let text = std::str::from_utf8((*found.bytes).as_ref())
                 .map_err(|error| syntax(&found, format!("not UTF-8: {error}")))?;
             return Ok(Some((found.label.display().to_string(), text.to_owned())));
         }
         for name in ["chat_template.json", "tokenizer_config.json"] {
-            let Some(found) = self.files.read_optional(name)? else {
+            let Some(found) = self.files.read_optional(name, TEXT_LIMIT)? else {
                 continue;
             };
             let config: Value = serde_json::from_slice((*found.bytes).as_ref())

@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
-use crate::component::{ComponentIo, DataType, Dim, ModelSource, Port, PortType};
+use crate::component::{
+    ComponentIo, DataType, Dim, LocationError, ModelSource, Port, PortType, locate, open_regular,
+};
 
 /// What can be told of a model file without loading it: its size, its external data and
 /// its ports. Weights are skipped over, not read.
@@ -22,22 +23,25 @@ pub(crate) struct ModelOutline {
 impl ModelOutline {
     pub fn read(source: &ModelSource) -> io::Result<Self> {
         match source {
-            ModelSource::File { path, .. } => {
-                let file = File::open(path)?;
+            ModelSource::File { path, root } => {
+                let file = open_regular(path)?;
                 let len = file.metadata()?.len();
                 let scan = scan_model(&mut BufReader::with_capacity(1 << 16, file), len)?;
-                let folder = path.parent().map(PathBuf::from).unwrap_or_default();
+                let folder = path.parent().unwrap_or(Path::new(""));
                 let mut bytes = len;
                 for location in &scan.external {
-                    if !Path::new(location)
-                        .components()
-                        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
-                    {
-                        let message =
-                            format!("external data \"{location}\" lies outside of the model's folder");
-                        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-                    }
-                    bytes += folder.join(location).metadata()?.len();
+                    let found = locate(folder, root, location).map_err(|error| match error {
+                        LocationError::Io { source, .. } => source,
+                        LocationError::Outside => {
+                            let message = format!(
+                                "external data \"{location}\" lies outside {}, where it must stay",
+                                root.display()
+                            );
+                            io::Error::new(io::ErrorKind::InvalidData, message)
+                        }
+                    })?;
+                    let size = open_regular(&found)?.metadata()?.len();
+                    bytes = bytes.saturating_add(size);
                 }
                 Ok(scan.outline(bytes))
             }

@@ -3,6 +3,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::component::{TEXT_LIMIT, TOKENIZER_LIMIT, read_regular};
+
 use super::{DecodeStream, TextError};
 
 /// Ids and texts of the tokens with a role, as far as the tokenizer's files name them.
@@ -41,16 +43,16 @@ impl Tokenizer {
     /// Reads `tokenizer.json`, and `tokenizer_config.json` beside it for the roles of
     /// special tokens, if that is there.
     pub fn from_file(path: &Path) -> Result<Arc<Self>, TextError> {
-        let read = |path: &Path| {
-            std::fs::read(path).map_err(|source| TextError::Io {
+        let read = |path: &Path, limit: u64| {
+            read_regular(path, limit).map_err(|source| TextError::Io {
                 path: path.to_owned(),
                 source,
             })
         };
-        let tokenizer = read(path)?;
+        let tokenizer = read(path, TOKENIZER_LIMIT)?;
         let config_path = path.with_file_name("tokenizer_config.json");
         let config = if config_path.exists() {
-            Some(read(&config_path)?)
+            Some(read(&config_path, TEXT_LIMIT)?)
         } else {
             None
         };

@@ -259,6 +259,38 @@ fn external_data_that_is_missing_or_short() {
     assert_kind!(error, Kind::InvalidModel { message, .. } if message.contains("\"w\"") && message.contains("8 bytes"));
 }
 
+#[test]
+fn external_data_with_a_bad_number_is_not_called_bad_protobuf() {
+    let folder = TempDir::new().unwrap();
+    let model = folder.path().join("model.onnx");
+    write(folder.path(), "w", &weights(2));
+    for bad in ["-7777", "7x777", "     "] {
+        let mut bytes = external("w", Some((77777, 8)));
+        let at = bytes.windows(5).position(|window| window == b"77777").unwrap();
+        bytes[at..at + 5].copy_from_slice(bad.as_bytes());
+        fs::write(&model, bytes).unwrap();
+        let error = try_load(&ModelSource::file(&model)).map(|_| ()).unwrap_err();
+        let words = format!("offset \"{bad}\", expected a number");
+        assert_kind!(error, Kind::InvalidModel { message, .. } if message.contains(&words));
+    }
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_unopened() {
+    let folder = TempDir::new().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let error = try_load(&ModelSource::file(&pipe)).map(|_| ()).unwrap_err();
+    assert_kind!(error, Kind::Io { source, .. } if source.to_string().contains("a pipe"));
+    let error = try_load(&ModelSource::file("/dev/zero")).map(|_| ()).unwrap_err();
+    assert_kind!(error, Kind::Io { source, .. } if source.to_string().contains("a device"));
+    let model = folder.path().join("model.onnx");
+    fs::write(&model, external("pipe", Some((0, 8)))).unwrap();
+    let error = try_load(&ModelSource::file(&model)).map(|_| ()).unwrap_err();
+    assert_kind!(error, Kind::Io { path, .. } if path.ends_with("pipe"));
+}
+
 fn in_memory(model: Vec<u8>, external: &[(&str, Vec<u8>)]) -> ModelSource {
     let external = external.iter().map(|(location, bytes)| {
         let bytes: SharedBytes = Arc::new(bytes.clone());

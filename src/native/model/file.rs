@@ -1,14 +1,12 @@
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use memmap2::Mmap;
 
 use super::onnx::StringStringEntryProto;
 use super::tensor_proto::TensorProtoError;
-use crate::component::{ComponentErrorKind, ModelSource, SharedBytes};
+use crate::component::{ComponentErrorKind, LocationError, ModelSource, SharedBytes, locate, map_regular};
 
 /// Bytes of the caller as an owner for [`Bytes`].
 pub(super) struct Shared(pub(super) SharedBytes);
@@ -19,41 +17,16 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// Maps a file, which may be empty.
-fn map(path: &Path) -> io::Result<Bytes> {
-    // Asked before the file is opened: opening a pipe would wait for its other end.
-    let metadata = std::fs::metadata(path)?;
-    if metadata.is_dir() {
-        return Err(io::Error::new(
-            io::ErrorKind::IsADirectory,
-            "is a directory, expected a file",
-        ));
-    }
-    if !metadata.is_file() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "is not a regular file",
-        ));
-    }
-    if metadata.len() == 0 {
-        return Ok(Bytes::new());
-    }
-    let file = File::open(path)?;
-    // SAFETY: the mapping is read-only and private to this process's view, and is only
-    // handed out as shared slices that keep it alive. What Rust cannot see is another
-    // process that writes to or truncates the file meanwhile: the host must not let that
-    // happen to the models it runs, as the package documentation says; every runtime that
-    // maps its weights relies on the same.
-    let mapping = unsafe { Mmap::map(&file)? };
-    Ok(Bytes::from_owner(mapping))
-}
-
 /// Maps a model file.
 pub(super) fn map_model(path: &Path) -> Result<Bytes, ComponentErrorKind> {
     map(path).map_err(|source| ComponentErrorKind::Io {
         path: path.to_owned(),
         source,
     })
+}
+
+fn map(path: &Path) -> io::Result<Bytes> {
+    Ok(Bytes::from_owner(map_regular(path)?))
 }
 
 /// The external data of a model, each file mapped once.
@@ -71,8 +44,8 @@ impl ExternalFiles {
     pub(super) fn new(source: &ModelSource) -> Self {
         let place = match source {
             ModelSource::File { path, root } => Place::Folder {
-                folder: or_here(path.parent().unwrap_or(Path::new(""))),
-                root: or_here(root),
+                folder: path.parent().unwrap_or(Path::new("")).to_owned(),
+                root: root.clone(),
             },
             ModelSource::Memory { external, .. } => Place::Memory {
                 files: external.clone(),
@@ -140,59 +113,13 @@ impl ExternalFiles {
     }
 }
 
-/// The empty path means the current folder, but not to the functions that resolve it.
-fn or_here(path: &Path) -> PathBuf {
-    match path.as_os_str().is_empty() {
-        true => PathBuf::from("."),
-        false => path.to_owned(),
-    }
-}
-
 /// The resolved path of external data, which must stay inside `root`.
 fn inside(folder: &Path, root: &Path, location: &str) -> Result<PathBuf, TensorProtoError> {
-    let escapes = || {
-        TensorProtoError::Invalid(format!(
+    locate(folder, root, location).map_err(|error| match error {
+        LocationError::Outside => TensorProtoError::Invalid(format!(
             "external data \"{location}\" lies outside {}, where it must stay",
             root.display()
-        ))
-    };
-    let resolve = |path: &Path| {
-        path.canonicalize().map_err(|source| TensorProtoError::Io {
-            path: path.to_owned(),
-            source,
-        })
-    };
-    let location = Path::new(location);
-    let plain = |component: Component<'_>| {
-        matches!(
-            component,
-            Component::Normal(_) | Component::CurDir | Component::ParentDir
-        )
-    };
-    if !location.components().all(plain) {
-        return Err(escapes());
-    }
-    let root = resolve(root)?;
-    let folder = resolve(folder)?;
-    // First by name alone, so that a path that leads out is refused as such even when
-    // nothing is there (and nothing out there is touched).
-    let mut named = folder.clone();
-    for component in location.components() {
-        match component {
-            Component::ParentDir => {
-                named.pop();
-            }
-            Component::Normal(name) => named.push(name),
-            _ => {}
-        }
-        if !named.starts_with(&root) {
-            return Err(escapes());
-        }
-    }
-    // Then for real: a link may lead anywhere.
-    let real = resolve(&folder.join(location))?;
-    match real.starts_with(&root) {
-        true => Ok(real),
-        false => Err(escapes()),
-    }
+        )),
+        LocationError::Io { path, source } => TensorProtoError::Io { path, source },
+    })
 }
