@@ -80,7 +80,7 @@ fn nothing_anywhere_lists_every_place_and_what_to_do() {
             "beside liboxpipe",
             "libonnxruntime",
             "the system's search path",
-            "ort.library_path",
+            "ort_library",
             "ORT_DYLIB_PATH",
             "scripts/fetch-onnxruntime.sh",
             "1.17 or newer",
@@ -92,7 +92,7 @@ fn nothing_anywhere_lists_every_place_and_what_to_do() {
 fn a_path_that_is_not_there_is_an_error_whoever_gave_it() {
     let path = "/nowhere/libonnxruntime.so";
     let option = message(&by_option(path));
-    assert_names(&option, &[path, "option ort.library_path", "No such file"]);
+    assert_names(&option, &[path, "option ort_library", "No such file"]);
     // What comes after a given path is not tried.
     assert!(!option.contains("system's search path"), "{option}");
     let environment = message(&OrtSearch {
@@ -179,9 +179,40 @@ fn a_library_that_is_too_old_says_its_version_and_the_one_needed() {
         &["ONNX Runtime 1.10.0 is too old", "1.17 or newer"],
     );
     // And one that does not say so, but has no such API.
+    for version in ["dev", "1.99.0", "2.0.0"] {
+        let folder = TempDir::new().unwrap();
+        let path = compile(&folder, &library_without_api(version));
+        let message = message(&by_option(&path));
+        let words = format!("ONNX Runtime {version} does not offer API version 17");
+        assert_names(&message, &[&words]);
+        assert!(!message.contains("too old"), "{message}");
+    }
+}
+
+/// The loader maps what the headers speak of, and ends the process at what is not there.
+#[test]
+fn a_truncated_library_is_refused_before_it_is_opened() {
     let folder = TempDir::new().unwrap();
-    let path = compile(&folder, &library_without_api("dev"));
-    assert_names(&message(&by_option(&path)), &["dev is too old"]);
+    let path = compile(&folder, &library_without_api("1.31.1"));
+    let whole = fs::read(&path).unwrap();
+    for length in [whole.len() - 1, whole.len() / 2, 100, 20] {
+        fs::write(&path, &whole[..length]).unwrap();
+        let words = format!("truncated: it has {length} bytes, and its headers speak of ");
+        assert_names(&message(&by_option(&path)), &[&words]);
+        assert_names(&message(&by_option(folder.path())), &[&words]);
+    }
+}
+
+#[test]
+fn a_library_that_is_no_file_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("libonnxruntime.so");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert_names(
+        &message(&by_option(&path)),
+        &["it is a pipe, expected a regular file"],
+    );
+    assert_names(&message(&by_option("/dev/zero")), &["it is a device"]);
 }
 
 #[test]

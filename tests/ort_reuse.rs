@@ -52,7 +52,7 @@ fn the_library_that_the_host_loaded_is_used_and_no_other() {
         for part in [
             copy.to_str().unwrap(),
             library.path().to_str().unwrap(),
-            "ort.library_path",
+            "ort_library",
         ] {
             assert!(message.contains(part), "\"{part}\" should be in: {message}");
         }

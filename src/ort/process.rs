@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
+use super::elf;
+
 /// The one function that ONNX Runtime exports by name.
 const ENTRY: &CStr = c"OrtGetApiBase";
 
@@ -27,6 +29,10 @@ impl Opened {
     }
 
     fn open_with(path: &Path, flags: i32) -> Result<Self, String> {
+        // Without a slash the loader knows where it is, and we do not.
+        if path.as_os_str().as_bytes().contains(&b'/') {
+            elf::check(path)?;
+        }
         // SAFETY: runs the library's initialisers, if it is not open yet: that is what
         // whoever names a library asks for.
         unsafe { Library::open(Some(path), flags) }

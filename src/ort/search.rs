@@ -42,10 +42,7 @@ struct Attempt {
 impl OrtSearch {
     /// The path that somebody gave, and how they gave it.
     pub(super) fn given(&self) -> Option<(&Path, &'static str)> {
-        let option = self
-            .option
-            .as_deref()
-            .map(|path| (path, "option ort.library_path"));
+        let option = self.option.as_deref().map(|path| (path, "option ort_library"));
         let environment = || {
             let path = self.environment.as_deref()?;
             (!path.as_os_str().is_empty()).then_some((path, "ORT_DYLIB_PATH"))
@@ -114,7 +111,7 @@ fn unavailable(attempts: &[Attempt]) -> ComponentErrorKind {
     }
     let _ = write!(
         message,
-        ". Name the library (ONNX Runtime 1.{} or newer) or its folder with the option ort.library_path \
+        ". Name the library (ONNX Runtime 1.{} or newer) or its folder with the runtime option ort_library \
          or the environment variable ORT_DYLIB_PATH; scripts/fetch-onnxruntime.sh fetches one",
         ort::MINOR_VERSION
     );
@@ -245,10 +242,17 @@ fn probe(entry: Entry, path: PathBuf) -> Result<Found, String> {
         _ => unsafe { (base.GetApi)(ort::MINOR_VERSION).as_ref() },
     };
     let api = api.ok_or_else(|| {
-        format!(
-            "ONNX Runtime {version} is too old: it does not have API version {0}; 1.{0} or newer is needed",
-            ort::MINOR_VERSION
-        )
+        let needed = ort::MINOR_VERSION;
+        match minor_version(&version) {
+            Some(minor) if minor < needed => format!(
+                "ONNX Runtime {version} is too old: it does not have API version {needed}; 1.{needed} or newer is needed"
+            ),
+            // Newer libraries have had all API versions until now.
+            _ => format!(
+                "ONNX Runtime {version} does not offer API version {needed}, which is called here; take one of \
+                 version 1.{needed} or newer that does"
+            ),
+        }
     })?;
     Ok(Found {
         api,
