@@ -36,6 +36,15 @@ static int32_t request(void *user_data, const oxp_load_progress *state)
     return 0;
 }
 
+/* The last report, after which nothing is left but to return. */
+static int32_t linger_at_the_end(void *user_data, const oxp_load_progress *state)
+{
+    (void)user_data;
+    if (state->done == state->total)
+        pause_ms(700);
+    return 0;
+}
+
 static void loading(const char *package)
 {
     oxp_options *options = NULL;
@@ -46,9 +55,14 @@ static void loading(const char *package)
     MUST(oxp_options_create(OXP_OPTIONS_PIPELINE, &options, ERR));
     MUST(oxp_options_set(options, "backend", NT, backend, NT, ERR));
     MUST(oxp_options_set(options, "load_timeout_ms", NT, "20", NT, ERR));
-    EXPECT(OXP_ERR_DEADLINE_EXCEEDED, "deadline",
+    EXPECT(OXP_ERR_DEADLINE_EXCEEDED, "the deadline passed; option load_timeout_ms is 20",
            oxp_pipeline_open(NULL, package, NT, options, &pipeline, linger, &told, NULL, ERR));
     CHECK(pipeline == NULL && told == 1);
+
+    MUST(oxp_options_set(options, "load_timeout_ms", NT, "600", NT, ERR));
+    EXPECT(OXP_ERR_DEADLINE_EXCEEDED, "option load_timeout_ms is 600",
+           oxp_pipeline_open(NULL, package, NT, options, &pipeline, linger_at_the_end, NULL, NULL, ERR));
+    CHECK(pipeline == NULL);
 
     MUST(oxp_options_set(options, "load_timeout_ms", NT, "600000", NT, ERR));
     MUST(oxp_cancel_create(&cancel, ERR));
@@ -95,7 +109,7 @@ static void running(const char *package)
     MUST(oxp_options_set(options, "timeout_ms", NT, "50", NT, ERR));
     MUST(oxp_run_create(pipeline, options, &run, ERR));
     give(run, matrix, SIDE);
-    EXPECT(OXP_ERR_DEADLINE_EXCEEDED, "deadline", oxp_run_step(run, &event, NULL, ERR));
+    EXPECT(OXP_ERR_DEADLINE_EXCEEDED, "option timeout_ms is 50", oxp_run_step(run, &event, NULL, ERR));
     EXPECT(OXP_ERR_INVALID_STATE, "slow", oxp_run_get_tensor(run, "slow.y", NT, &result, ERR));
     /* The same run, with less to do. */
     give(run, &one, 1);

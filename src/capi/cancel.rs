@@ -106,6 +106,30 @@ pub(super) fn control(cancel: *const oxp_cancel, timeout: Option<Duration>) -> R
     })
 }
 
+/// A time limit and the option that set it.
+#[derive(Clone, Copy)]
+pub(super) struct Limit {
+    pub key: &'static str,
+    pub time: Option<Duration>,
+}
+
+impl Limit {
+    /// The failure of a call under this limit: one that is late says which limit it was.
+    pub fn name(self, failure: impl Into<Failure>) -> Failure {
+        let failure = failure.into();
+        match self.time {
+            Some(time) if failure.code() == OXP_ERR_DEADLINE_EXCEEDED => {
+                let key = self.key;
+                failure.with_advice(&format!(
+                    "option {key} is {}; raise it or do less",
+                    time.as_millis()
+                ))
+            }
+            _ => failure,
+        }
+    }
+}
+
 /// An error if the call should end now: for work that cannot be interrupted, asked before
 /// and after it.
 pub(super) fn check(control: &RunControl) -> Result<()> {

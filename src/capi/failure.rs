@@ -61,6 +61,12 @@ impl Failure {
         self
     }
 
+    pub fn with_advice(mut self, advice: &str) -> Self {
+        self.0.message.push_str("; ");
+        self.0.message.push_str(advice);
+        self
+    }
+
     pub fn code(&self) -> i32 {
         self.0.code
     }

@@ -1,9 +1,11 @@
 //! Files that a host hands over in memory.
 
+use std::collections::HashSet;
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use crate::component::SharedBytes;
+use crate::package::shown;
 
 use super::failure::{Failure, Result};
 use super::memory::copy_bytes;
@@ -37,13 +39,15 @@ pub(super) unsafe fn read(
     // SAFETY: the caller's promise; an oxp_file is pointers and numbers, any bytes are one.
     let descriptors = unsafe { array(files, count, what)? };
     let mut copies: Vec<(String, SharedBytes)> = Vec::with_capacity(descriptors.len());
+    let mut names = HashSet::new();
     for (index, file) in descriptors.iter().enumerate() {
         let label = format!("{what}[{index}]");
         // SAFETY: the caller's promise.
         let name = unsafe { text(file.name, file.name_len, &format!("{label}.name"))? };
-        if copies.iter().any(|(earlier, _)| earlier == name) {
+        if !names.insert(name) {
             return Err(Failure::argument(format!(
-                "{label}: the file \"{name}\" was given before; give each once"
+                "{label}: the file \"{}\" was given before; give each once",
+                shown(name)
             )));
         }
         // SAFETY: the caller's promise.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::component::RunControl;
-use crate::package::PackageSource;
+use crate::package::{PackageSource, listed, shown};
 use crate::pipeline::{ComponentInfo, LoadProgress, Phase, Pipeline};
 use crate::runtime::Runtime;
 
@@ -21,7 +21,7 @@ use super::memory::Text;
 use super::options::{self, PipelineSettings, oxp_options};
 use super::ports::{Ports, element, oxp_port_info, pointer};
 use super::runtime::{self, oxp_runtime};
-use super::session::backend_code;
+use super::session::{backend_code, load_limit};
 use super::status::{OXP_ERR_UNKNOWN_COMPONENT, oxp_status};
 use super::strings::{Out, copy_text, text};
 use super::structs::{InfoOut, info_struct};
@@ -190,16 +190,17 @@ impl PipelineObject {
     fn component(&self, name: &str) -> Result<&Component> {
         let found = self.components.iter().find(|component| component.name == name);
         found.ok_or_else(|| {
-            let known: Vec<&str> = self
+            let known: Vec<String> = self
                 .components
                 .iter()
-                .map(|component| component.name.as_str())
+                .map(|component| component.name.clone())
                 .collect();
             Failure::new(
                 OXP_ERR_UNKNOWN_COMPONENT,
                 format!(
-                    "there is no component \"{name}\"; the components are {}",
-                    known.join(", ")
+                    "there is no component \"{}\"; the components are {}",
+                    shown(name),
+                    listed(&known)
                 ),
             )
         })
@@ -302,7 +303,7 @@ fn open(
     let control = cancel::control(cancel, settings.load_timeout)?;
     let runtime = runtime::or_default(runtime)?;
     let pipeline = match progress {
-        None => PipelineObject::open(runtime, source, &settings, None, &control)?,
+        None => PipelineObject::open(runtime, source, &settings, None, &control),
         Some(progress) => {
             let mut report = |state: LoadProgress<'_>| {
                 let component = Text::new(state.component.unwrap_or_default());
@@ -321,10 +322,11 @@ fn open(
                     _ => ControlFlow::Break(()),
                 }
             };
-            PipelineObject::open(runtime, source, &settings, Some(&mut report), &control)?
+            PipelineObject::open(runtime, source, &settings, Some(&mut report), &control)
         }
     };
-    Ok(handle::create(pipeline))
+    let limit = load_limit(settings.load_timeout);
+    Ok(handle::create(pipeline.map_err(|failure| limit.name(failure))?))
 }
 
 /// What opening the package in the folder at `path` would take, from file sizes, without

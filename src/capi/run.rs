@@ -8,7 +8,7 @@ use crate::component::RunControl;
 use crate::generation::FinishReason;
 use crate::pipeline::{Event, Run};
 
-use super::cancel::{self, oxp_cancel};
+use super::cancel::{self, Limit, oxp_cancel};
 use super::error::oxp_error;
 use super::failure::{Failure, Result};
 use super::guard::{guard, guard_free, outside};
@@ -102,9 +102,18 @@ impl State for RunState {
 }
 
 impl RunState {
+    /// The failure of a call that [`control`](Self::control) may end.
+    fn late(&self, failure: impl Into<Failure>) -> Failure {
+        let limit = Limit {
+            key: "timeout_ms",
+            time: self.timeout,
+        };
+        limit.name(failure)
+    }
+
     fn control(&self, cancel: *const oxp_cancel) -> Result<RunControl> {
         let control = cancel::control(cancel, self.timeout)?;
-        cancel::check(&control)?;
+        cancel::check(&control).map_err(|failure| self.late(failure))?;
         self.test_hook.reached();
         Ok(control)
     }
@@ -191,7 +200,7 @@ pub extern "C" fn oxp_run_free(run: *mut oxp_run) {
 /// Appends `count` prompt tokens. After a finished answer this starts the next turn.
 ///
 /// Errors: OXP_ERR_INVALID_ARGUMENT (an id outside of the vocabulary, more tokens than the
-/// model takes), OXP_ERR_INVALID_STATE (no token loop), OXP_ERR_NULL_POINTER,
+/// model takes), OXP_ERR_INVALID_STATE (nothing reads tokens), OXP_ERR_NULL_POINTER,
 /// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_append_tokens(
@@ -262,7 +271,8 @@ pub unsafe extern "C" fn oxp_run_step(
             let mut state = run.0.enter()?;
             let out = InfoOut::new(event, "event")?;
             let control = state.control(cancel)?;
-            let event = state.run.step(&control)?;
+            let event = state.run.step(&control);
+            let event = event.map_err(|error| state.late(error))?;
             out.set(state.event(&event));
             Ok(())
         })
@@ -303,7 +313,8 @@ pub unsafe extern "C" fn oxp_run_generate(
                     _ => ControlFlow::Break(()),
                 }
             };
-            match state.run.generate(&control, &mut tell)? {
+            let outcome = state.run.generate(&control, &mut tell);
+            match outcome.map_err(|error| state.late(error))? {
                 Some(reason) => out.set(finish_code(reason).0),
                 None => {
                     return Err(Failure::new(
@@ -333,7 +344,8 @@ pub unsafe extern "C" fn oxp_run_forward(
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let control = state.control(cancel)?;
-            Ok(state.run.forward(&control)?)
+            let outcome = state.run.forward(&control);
+            outcome.map_err(|error| state.late(error))
         })
     }
 }
@@ -367,8 +379,8 @@ pub unsafe extern "C" fn oxp_run_force_token(
 
 /// Keeps the first `length` tokens and forgets the others. 0 starts over; inputs stay set.
 ///
-/// Errors: OXP_ERR_INVALID_ARGUMENT (more than there are), OXP_ERR_INVALID_STATE (no token
-/// loop), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+/// Errors: OXP_ERR_INVALID_ARGUMENT (more than there are), OXP_ERR_INVALID_STATE (nothing
+/// reads tokens), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_rewind(
     run: *mut oxp_run,
@@ -401,7 +413,8 @@ pub unsafe extern "C" fn oxp_run_finish(
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let control = state.control(cancel)?;
-            Ok(state.run.finish(&control)?)
+            let outcome = state.run.finish(&control);
+            outcome.map_err(|error| state.late(error))
         })
     }
 }
@@ -426,7 +439,8 @@ pub unsafe extern "C" fn oxp_run_execute(
             let mut state = run.0.enter()?;
             let component = text(component, component_len, "component")?;
             let control = state.control(cancel)?;
-            Ok(state.run.run_component(component, &control)?)
+            let outcome = state.run.run_component(component, &control);
+            outcome.map_err(|error| state.late(error))
         })
     }
 }

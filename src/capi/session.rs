@@ -10,9 +10,9 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::component::{Backend, ComponentSession, ModelSource, RunControl};
 use crate::runtime::{ComponentOptions, Runtime};
 
-use super::cancel::{self, oxp_cancel};
+use super::cancel::{self, Limit, oxp_cancel};
 use super::error::oxp_error;
-use super::failure::Result;
+use super::failure::{Failure, Result};
 use super::files::{self, oxp_file};
 use super::guard::{guard, guard_free};
 use super::handle::{self, Object, Tag};
@@ -97,9 +97,18 @@ impl SessionObject {
         })
     }
 
+    /// The failure of a run, which "run_timeout_ms" may end.
+    pub fn late(&self, failure: impl Into<Failure>) -> Failure {
+        let limit = Limit {
+            key: "run_timeout_ms",
+            time: self.run_timeout,
+        };
+        limit.name(failure)
+    }
+
     /// Waits for this call's turn, but not longer than `control` allows.
     pub fn turn(&self, control: &RunControl) -> Result<MutexGuard<'_, Box<dyn ComponentSession>>> {
-        cancel::check(control)?;
+        cancel::check(control).map_err(|failure| self.late(failure))?;
         if !control.is_bounded() {
             return Ok(self.component.lock());
         }
@@ -107,8 +116,16 @@ impl SessionObject {
             if let Some(turn) = self.component.try_lock_for(Duration::from_millis(2)) {
                 return Ok(turn);
             }
-            cancel::check(control)?;
+            cancel::check(control).map_err(|failure| self.late(failure))?;
         }
+    }
+}
+
+/// The limit of a call that opens.
+pub(super) fn load_limit(time: Option<Duration>) -> Limit {
+    Limit {
+        key: "load_timeout_ms",
+        time,
     }
 }
 
@@ -146,7 +163,9 @@ pub unsafe extern "C" fn oxp_session_open(
             let source = ModelSource::file(PathBuf::from(text(path, path_len, "path")?));
             let options = options::session(options)?;
             let control = cancel::control(cancel, options.load_timeout)?;
-            let session = SessionObject::open(runtime::or_default(runtime)?, &source, options, &control)?;
+            let limit = load_limit(options.load_timeout);
+            let session = SessionObject::open(runtime::or_default(runtime)?, &source, options, &control)
+                .map_err(|failure| limit.name(failure))?;
             out.set(handle::create(session));
             Ok(())
         })
@@ -175,16 +194,18 @@ pub unsafe extern "C" fn oxp_session_open_memory(
         guard(err, || {
             let out = Out::new(session, std::ptr::null_mut(), "session")?;
             if model.is_null() {
-                return Err(super::failure::Failure::null("model"));
+                return Err(Failure::null("model"));
             }
             let options = options::session(options)?;
             let control = cancel::control(cancel, options.load_timeout)?;
+            let limit = load_limit(options.load_timeout);
             let source = ModelSource::Memory {
                 label: "model".into(),
                 model: files::read_one(model, model_len, "model")?,
                 external: files::read(external, external_count, "external")?,
             };
-            let session = SessionObject::open(runtime::or_default(runtime)?, &source, options, &control)?;
+            let session = SessionObject::open(runtime::or_default(runtime)?, &source, options, &control)
+                .map_err(|failure| limit.name(failure))?;
             out.set(handle::create(session));
             Ok(())
         })

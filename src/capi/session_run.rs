@@ -134,7 +134,9 @@ pub unsafe extern "C" fn oxp_session_run(
                     })
                     .collect();
                 session.runs.fetch_add(1, Ordering::Relaxed);
-                component.run(&views, &mut outputs, &control)?;
+                component
+                    .run(&views, &mut outputs, &control)
+                    .map_err(|error| session.late(error))?;
                 outputs
                     .into_iter()
                     .map(|output| output.result)
@@ -182,7 +184,9 @@ pub unsafe extern "C" fn oxp_session_run_alloc(
             let mut component = session.turn(&control)?;
             session.test_hook.reached();
             session.runs.fetch_add(1, Ordering::Relaxed);
-            component.run(&views, &mut outputs, &control)?;
+            component
+                .run(&views, &mut outputs, &control)
+                .map_err(|error| session.late(error))?;
             drop(component);
             let results = outputs.into_iter().map(|output| output.result);
             let mut tensors = Vec::with_capacity(names.len());

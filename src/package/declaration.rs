@@ -1,5 +1,7 @@
 //! What a package says, before its graphs are known: names are still names.
 
+use std::collections::HashMap;
+
 use super::Location;
 
 /// A value and where it was said.
@@ -39,14 +41,18 @@ impl Phase {
 pub(crate) struct Declaration {
     /// In the file's order; never empty.
     pub components: Vec<ComponentDeclaration>,
+    /// Indices of the components.
+    pub by_name: HashMap<String, usize>,
     pub edges: Vec<EdgeDeclaration>,
     pub strategy: StrategyDeclaration,
     /// Whether `position_ids` of three axes may be fed the same linear positions on each.
     pub linear_positions: bool,
+    /// The decoder's input that the positions are for, if `pipeline.positions` names it.
+    pub positions_input: Option<Said<String>>,
     /// The most tokens that a sequence may have.
     pub context_length: Option<u64>,
     pub generation: GenerationDefaults,
-    pub eos_token_ids: Vec<i32>,
+    pub eos_token_ids: Vec<Said<i32>>,
 }
 
 #[derive(Debug)]
@@ -59,14 +65,14 @@ pub(crate) struct ComponentDeclaration {
     pub tokenizer: Option<Said<String>>,
     /// `None` leaves it to the defaults.
     pub phase: Option<Said<Phase>>,
-    pub when_present: Option<String>,
+    pub when_present: Option<Said<String>>,
     pub io: IoDeclaration,
 }
 
 /// Port bindings of a component.
 #[derive(Debug, Default)]
 pub(crate) struct IoDeclaration {
-    pub sequence_source: Option<SequenceSource>,
+    pub sequence_source: Option<Said<SequenceSource>>,
     pub token_input: Option<Said<String>>,
     pub inputs_embeds_input: Option<Said<String>>,
     pub attention_mask_input: Option<Said<String>>,
@@ -153,6 +159,8 @@ pub(crate) struct StrategyDeclaration {
     pub decoder: Option<Said<String>>,
     /// The component of a `single_pass`.
     pub model: Option<Said<String>>,
+    /// Components that the stages of a composite name.
+    pub staged: Vec<Said<String>>,
     /// Tokens to choose.
     pub max_tokens: Option<u64>,
     /// A strategy that is understood but that this version does not run.

@@ -1,28 +1,38 @@
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::{Location, PackageError, PackageErrorKind};
+use super::error::shown;
+use super::{Location, PackageError, PackageErrorKind, json};
+
+/// The most values in a document, aliases expanded.
+pub(super) const MAX_NODES: usize = 250_000;
+/// The most lists and mappings inside of each other.
+pub(super) const MAX_DEPTH: usize = 64;
 
 /// A metadata file as a tree that remembers lines.
 #[derive(Debug)]
 pub(super) struct Document {
     file: PathBuf,
+    text: String,
     root: Node,
     warnings: RefCell<Vec<String>>,
 }
 
 #[derive(Clone, Debug)]
-struct Node {
-    line: Option<u64>,
-    value: NodeValue,
+pub(super) struct Node {
+    pub line: Option<u64>,
+    /// Where in the text it was written.
+    pub span: Option<Range<usize>>,
+    pub value: NodeValue,
 }
 
 #[derive(Clone, Debug)]
-enum NodeValue {
+pub(super) enum NodeValue {
     Null,
     Bool(bool),
     Int(i64),
@@ -36,23 +46,31 @@ impl Document {
     /// Parses YAML. Anchors and aliases expand within the parser's budget.
     pub fn from_yaml(file: &Path, bytes: &[u8]) -> Result<Self, PackageError> {
         let text = utf8(file, bytes)?;
-        let root = serde_saphyr::from_str::<Node>(text).map_err(|error| yaml_error(file, &error))?;
-        Ok(Self::new(file, root))
+        let options = serde_saphyr::options! {
+            budget: serde_saphyr::budget! {
+                max_nodes: MAX_NODES,
+                max_depth: MAX_DEPTH,
+            },
+        };
+        let root = serde_saphyr::from_str_with_options::<Node>(text, options)
+            .map_err(|error| yaml_error(file, &error))?;
+        Ok(Self::new(file, text, root))
     }
 
-    /// Parses JSON. The text is held to JSON's grammar; since nearly all JSON is YAML too,
-    /// the lines come from a second reading as that, where it can be so read.
+    /// Parses JSON.
     pub fn from_json(file: &Path, bytes: &[u8]) -> Result<Self, PackageError> {
         let text = utf8(file, bytes)?;
-        let value: serde_json::Value = serde_json::from_str(text)
-            .map_err(|error| syntax(file, Some(error.line() as u64), error.to_string()))?;
-        let root = serde_saphyr::from_str::<Node>(text).unwrap_or_else(|_| Node::from_json(value));
-        Ok(Self::new(file, root))
+        let root = json::read(text).map_err(|error| {
+            let good = text.as_bytes().get(..error.at).unwrap_or_default();
+            syntax(file, Some(line_after(good)), error.message)
+        })?;
+        Ok(Self::new(file, text, root))
     }
 
-    fn new(file: &Path, root: Node) -> Self {
+    fn new(file: &Path, text: &str, root: Node) -> Self {
         Document {
             file: file.to_owned(),
+            text: text.to_owned(),
             root,
             warnings: RefCell::default(),
         }
@@ -78,9 +96,12 @@ impl Document {
 fn utf8<'a>(file: &Path, bytes: &'a [u8]) -> Result<&'a str, PackageError> {
     std::str::from_utf8(bytes).map_err(|error| {
         let good = bytes.get(..error.valid_up_to()).unwrap_or_default();
-        let line = 1 + good.iter().filter(|&&byte| byte == b'\n').count() as u64;
-        syntax(file, Some(line), format!("not UTF-8: {error}"))
+        syntax(file, Some(line_after(good)), format!("not UTF-8: {error}"))
     })
+}
+
+fn line_after(bytes: &[u8]) -> u64 {
+    1 + bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
 fn syntax(file: &Path, line: Option<u64>, message: String) -> PackageError {
@@ -92,12 +113,42 @@ fn syntax(file: &Path, line: Option<u64>, message: String) -> PackageError {
     PackageError::new(location, PackageErrorKind::Syntax { message })
 }
 
+/// What the YAML reader says, in words for whoever wrote the file and not for its callers.
 fn yaml_error(file: &Path, error: &serde_saphyr::Error) -> PackageError {
+    use serde_saphyr::Error as E;
     let line = error.location().map(|location| location.line());
-    // The rendered error shows an excerpt of the file; its first line is the message.
-    let rendered = error.to_string();
-    let message = rendered.lines().next().unwrap_or("not YAML");
-    syntax(file, line, message.trim_start_matches("error: ").to_owned())
+    let mut plain = error.without_snippet();
+    while let E::AliasError { error, .. } = plain {
+        plain = error.without_snippet();
+    }
+    let message = match plain {
+        E::MultipleDocuments { .. } => "a second document starts (---), expected one".to_owned(),
+        E::DuplicateMappingKey { key: Some(key), .. } => {
+            format!("\"{}\" comes twice in one mapping; give it once", shown(key))
+        }
+        E::DuplicateMappingKey { key: None, .. } => {
+            "a key comes twice in one mapping; give it once".to_owned()
+        }
+        E::NullIntoString { .. } => "a key is empty, expected a text".to_owned(),
+        E::NonFiniteFloat { value, .. } => format!("\"{}\" is no finite number", shown(value)),
+        E::Budget { .. } => format!(
+            "it is too large: at most {MAX_NODES} values, {MAX_DEPTH} deep, counting what aliases and merges repeat"
+        ),
+        other => {
+            // The rendered error shows an excerpt of the file; its first line is the message,
+            // which begins or ends with a place that is in ours.
+            let rendered = other.to_string();
+            let message = rendered.lines().next().unwrap_or("not YAML");
+            let message = message.trim_start_matches("error: ");
+            let message = match message.split_once(": ") {
+                Some((place, message)) if place.starts_with("line ") => message,
+                _ => message,
+            };
+            let end = message.rfind(" at line ").unwrap_or(message.len());
+            message.get(..end).unwrap_or(message).to_owned()
+        }
+    };
+    syntax(file, line, shown(&message).to_string())
 }
 
 /// A place in a document: a value and the keys that lead to it.
@@ -140,9 +191,10 @@ impl<'d> Cursor<'d> {
         let found = match &self.node.value {
             NodeValue::Null => "empty".to_owned(),
             NodeValue::Bool(value) => format!("{value}"),
-            NodeValue::Int(value) => format!("the number {value}"),
-            NodeValue::Float(value) => format!("the number {value}"),
-            NodeValue::Text(value) => format!("the text \"{value}\""),
+            // As it is written: 020 and 1e3 are no integers, though 20 and 1000 are.
+            NodeValue::Int(value) => format!("the number {}", self.written(value)),
+            NodeValue::Float(value) => format!("the number {}", self.written(value)),
+            NodeValue::Text(value) => format!("the text \"{}\"", shown(value)),
             NodeValue::List(_) => "a list".to_owned(),
             NodeValue::Map(_) => "a mapping".to_owned(),
         };
@@ -150,6 +202,19 @@ impl<'d> Cursor<'d> {
             found,
             expected: expected.to_owned(),
         })
+    }
+
+    /// A number as the file has it.
+    fn written(&self, value: impl fmt::Display) -> String {
+        let text = self
+            .node
+            .span
+            .clone()
+            .and_then(|span| self.document.text.get(span));
+        match text.map(str::trim) {
+            Some(text) if !text.is_empty() && text.len() <= 40 => text.to_owned(),
+            _ => value.to_string(),
+        }
     }
 
     pub fn text(&self) -> Result<&'d str, PackageError> {
@@ -185,8 +250,8 @@ impl<'d> Cursor<'d> {
     pub fn number(&self) -> Result<f64, PackageError> {
         match self.node.value {
             NodeValue::Int(value) => Ok(value as f64),
-            NodeValue::Float(value) => Ok(value),
-            _ => Err(self.wrong_type("a number")),
+            NodeValue::Float(value) if value.is_finite() => Ok(value),
+            _ => Err(self.wrong_type("a finite number")),
         }
     }
 
@@ -330,37 +395,22 @@ impl<'d> Fields<'d> {
     }
 }
 
-impl Node {
-    fn from_json(value: serde_json::Value) -> Node {
-        use serde_json::Value;
-        let value = match value {
-            Value::Null => NodeValue::Null,
-            Value::Bool(value) => NodeValue::Bool(value),
-            Value::Number(number) => match number.as_i64() {
-                Some(value) => NodeValue::Int(value),
-                None => NodeValue::Float(number.as_f64().unwrap_or(f64::NAN)),
-            },
-            Value::String(text) => NodeValue::Text(text),
-            Value::Array(items) => NodeValue::List(items.into_iter().map(Node::from_json).collect()),
-            Value::Object(map) => NodeValue::Map(
-                map.into_iter()
-                    .map(|(key, value)| (key, Node::from_json(value)))
-                    .collect(),
-            ),
-        };
-        Node { line: None, value }
-    }
-}
-
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<NodeValue>::deserialize(deserializer)?;
         let line = spanned.referenced.line();
         Ok(Node {
             line: (line > 0).then_some(line),
+            span: byte_range(spanned.defined.span()),
             value: spanned.value,
         })
     }
+}
+
+fn byte_range(span: serde_saphyr::Span) -> Option<Range<usize>> {
+    let start = usize::try_from(span.byte_offset()?).ok()?;
+    let length = usize::try_from(span.byte_len()?).ok()?;
+    Some(start..start.checked_add(length)?)
 }
 
 impl<'de> Deserialize<'de> for NodeValue {

@@ -21,7 +21,7 @@ impl Display for Location {
             write!(f, ":{line}")?;
         }
         if !self.key.is_empty() {
-            write!(f, ": {}", self.key)?;
+            write!(f, ": {}", shown(&self.key))?;
         }
         Ok(())
     }
@@ -68,6 +68,10 @@ impl PackageError {
 
 impl Display for PackageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A folder given by the empty path has no name to begin with.
+        if self.location() == &Location::default() {
+            return self.kind().fmt(f);
+        }
         write!(f, "{}: {}", self.location(), self.kind())
     }
 }
@@ -93,19 +97,19 @@ pub enum PackageErrorKind {
     #[error("is {found}, expected {expected}")]
     WrongType { found: String, expected: String },
     /// A value that a known field does not take.
-    #[error("unknown value \"{found}\"; it is one of {}", quoted(.known))]
+    #[error("unknown value \"{}\"; it is one of {}", shown(.found), quoted(.known))]
     UnknownValue { found: String, known: Vec<String> },
     #[error("is missing; {expected}")]
     MissingField { expected: String },
     #[error("{message}")]
     Invalid { message: String },
-    #[error("path \"{path}\" {why}; paths in a package are relative and stay inside it")]
+    #[error("path \"{}\" {why}; paths in a package are relative and stay inside it", shown(.path))]
     BadPath { path: String, why: String },
-    #[error("there is no file \"{path}\" in the package")]
+    #[error("there is no file \"{}\" in the package", shown(.path))]
     MissingFile { path: String },
-    #[error("there is no component \"{found}\"; the components are {}", quoted(.known))]
+    #[error("there is no component \"{}\"; the components are {}", shown(.found), quoted(.known))]
     UnknownComponent { found: String, known: Vec<String> },
-    #[error("component \"{component}\" has no {direction} \"{port}\"; it has {}", quoted(.known))]
+    #[error("component \"{}\" has no {direction} \"{}\"; it has {}", shown(.component), shown(.port), quoted(.known))]
     UnknownPort {
         component: String,
         port: String,
@@ -136,27 +140,52 @@ pub enum PackageErrorKind {
     },
     #[error("input \"{port}\" already has an edge, at {first}; one edge per destination")]
     DuplicateEdge { port: String, first: Location },
-    #[error("the components feed each other in a circle: {}", .path.join(" -> "))]
+    #[error("the components feed each other in a circle: {}", joined(.path, "", " -> "))]
     Cycle { path: Vec<String> },
     /// Understood, but not done by this version.
     #[error("{what} is not supported yet")]
     Unsupported { what: String },
-    #[error("required capability \"{found}\" is not one of {}; this version cannot run the package", quoted(.known))]
+    #[error("required capability \"{}\" is not one of {}; this version cannot run the package", shown(.found), quoted(.known))]
     UnknownCapability { found: String, known: Vec<String> },
 }
 
-fn quoted(names: &[String]) -> impl Display + '_ {
+/// The most bytes of a value, and names of a list, that a message repeats.
+const SHOWN_BYTES: usize = 200;
+const SHOWN_NAMES: usize = 30;
+
+/// A value that a file or a caller gave, as far as a message repeats it.
+pub(crate) fn shown(text: &str) -> impl Display + '_ {
+    fmt::from_fn(move |f| {
+        if text.len() <= SHOWN_BYTES {
+            return f.write_str(text);
+        }
+        let end = text.floor_char_boundary(SHOWN_BYTES);
+        let start = text.get(..end).unwrap_or_default();
+        write!(f, "{start}... ({} bytes)", text.len())
+    })
+}
+
+pub(crate) fn quoted(names: &[String]) -> impl Display + '_ {
+    joined(names, "\"", ", ")
+}
+
+pub(crate) fn listed(names: &[String]) -> impl Display + '_ {
+    joined(names, "", ", ")
+}
+
+fn joined<'n>(names: &'n [String], quote: &'n str, separator: &'n str) -> impl Display + 'n {
     fmt::from_fn(move |f| {
         if names.is_empty() {
             return f.write_str("(none)");
         }
-        for (index, name) in names.iter().enumerate() {
-            if index > 0 {
-                f.write_str(", ")?;
-            }
-            write!(f, "\"{name}\"")?;
+        for (index, name) in names.iter().take(SHOWN_NAMES).enumerate() {
+            let separator = if index > 0 { separator } else { "" };
+            write!(f, "{separator}{quote}{}{quote}", shown(name))?;
         }
-        Ok(())
+        match names.len().saturating_sub(SHOWN_NAMES) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     })
 }
 

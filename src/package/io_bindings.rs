@@ -23,10 +23,14 @@ pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
     let sequence_source = fields
         .get("sequence_source")
         .map(|source| {
-            source.one_of(&[
+            let known = [
                 ("token_ids", SequenceSource::TokenIds),
                 ("inputs_embeds", SequenceSource::InputsEmbeds),
-            ])
+            ];
+            Ok::<_, PackageError>(Said {
+                value: source.one_of(&known)?,
+                at: source.location(),
+            })
         })
         .transpose()?;
     let mut io = IoDeclaration {

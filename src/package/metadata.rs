@@ -1,12 +1,15 @@
 //! Reader of `inference_metadata.yaml`, `.yml` and `.json`, schema version `v1`.
 
+use std::collections::HashMap;
+
 use crate::component::DataType;
 
 use super::declaration::*;
 use super::document::{Cursor, Document, Fields};
+use super::error::shown;
 use super::io_bindings::read_io;
 use super::strategy::read_strategy;
-use super::{PackageError, PackageErrorKind};
+use super::{Location, PackageError, PackageErrorKind};
 
 /// Capabilities that a package may require and that this version has.
 const CAPABILITIES: &[&str] = &[
@@ -60,14 +63,15 @@ pub(super) fn read(document: &Document) -> Result<Declaration, PackageError> {
         generation.max_length = Some(length.min(limit));
     }
 
+    let strategy = fields.get("strategy");
     let mut declaration = match &pipeline {
         Some(pipeline) => {
             if let Some(io) = &model_io {
                 io.warn("not used, because pipeline.models has bindings of its own");
             }
-            read_pipeline(pipeline)?
+            read_pipeline(pipeline, strategy)?
         }
-        None => single_component(&root, model_io.as_ref())?,
+        None => single_component(&root, model_io.as_ref(), strategy)?,
     };
     declaration.context_length = context_length;
     declaration.generation = generation;
@@ -88,48 +92,54 @@ fn require_capability(capability: &Cursor<'_>) -> Result<(), PackageError> {
 }
 
 /// A package without `pipeline`: one component, `model`, from `model.onnx`.
-fn single_component(root: &Cursor<'_>, io: Option<&Cursor<'_>>) -> Result<Declaration, PackageError> {
+fn single_component(
+    root: &Cursor<'_>,
+    io: Option<&Cursor<'_>>,
+    strategy: Option<Cursor<'_>>,
+) -> Result<Declaration, PackageError> {
     let io = io.map(read_io).transpose()?.unwrap_or_default();
     let chooses_tokens = io.logits_output.is_some();
     let at = root.location();
-    Ok(Declaration {
-        components: vec![ComponentDeclaration {
-            name: "model".to_owned(),
-            at: at.clone(),
-            file: Said {
-                value: "model.onnx".to_owned(),
-                at: at.clone(),
-            },
-            component_type: if chooses_tokens { "decoder" } else { "" }.to_owned(),
-            tokenizer: None,
-            phase: None,
-            when_present: None,
-            io,
-        }],
-        edges: Vec::new(),
-        strategy: StrategyDeclaration {
-            kind: StrategyKind::Autoregressive,
-            decoder: None,
-            model: None,
-            max_tokens: None,
-            unsupported: None,
+    let mut components = Components::default();
+    components.push(ComponentDeclaration {
+        name: "model".to_owned(),
+        at: at.clone(),
+        file: Said {
+            value: "model.onnx".to_owned(),
             at,
         },
+        component_type: if chooses_tokens { "decoder" } else { "" }.to_owned(),
+        tokenizer: None,
+        phase: None,
+        when_present: None,
+        io,
+    });
+    let (strategy, stages) = read_strategy(strategy, root)?;
+    for stage in stages {
+        components.set_phase(stage)?;
+    }
+    Ok(Declaration {
+        components: components.list,
+        by_name: components.by_name,
+        edges: Vec::new(),
+        strategy,
         linear_positions: false,
+        positions_input: None,
         context_length: None,
         generation: GenerationDefaults::default(),
         eos_token_ids: Vec::new(),
     })
 }
 
-fn read_pipeline(pipeline: &Cursor<'_>) -> Result<Declaration, PackageError> {
+/// `strategy` is the one beside `pipeline`, which may stand for the one in it.
+fn read_pipeline(pipeline: &Cursor<'_>, strategy: Option<Cursor<'_>>) -> Result<Declaration, PackageError> {
     let mut fields = pipeline.fields()?;
     let models = fields.required("models", "a map from component name to component")?;
-    let mut components = Vec::new();
+    let mut components = Components::default();
     for (name, component) in models.entries()? {
         components.push(read_component(name, &component)?);
     }
-    if components.is_empty() {
+    if components.list.is_empty() {
         return Err(models.invalid("names no component"));
     }
     let mut edges = Vec::new();
@@ -138,30 +148,42 @@ fn read_pipeline(pipeline: &Cursor<'_>) -> Result<Declaration, PackageError> {
             edges.push(read_edge(&edge)?);
         }
     }
-    let (strategy, stages) = read_strategy(fields.get("strategy"), pipeline)?;
+    let strategy = match (fields.get("strategy"), strategy) {
+        (Some(inner), Some(outer)) => {
+            return Err(outer.invalid(format!(
+                "the strategy is said at {} too; say it once",
+                inner.location()
+            )));
+        }
+        (inner, outer) => inner.or(outer),
+    };
+    let (strategy, stages) = read_strategy(strategy, pipeline)?;
     for stage in stages {
-        set_phase(&mut components, stage)?;
+        components.set_phase(stage)?;
     }
     if let Some(phases) = fields.get("phases") {
         for (name, phase) in phases.entries()? {
-            read_phase(&mut components, name, &phase)?;
+            components.read_phase(name, &phase)?;
         }
     }
-    let linear_positions = fields
-        .get("positions")
-        .map(|at| read_positions(&at))
-        .transpose()?;
+    let positions = match fields.get("positions") {
+        Some(at) => read_positions(&at)?,
+        None => Positions::default(),
+    };
     if let Some(vision) = fields.get("vision") {
-        vision.warn("image placeholders are not expanded by this version; append the expanded prompt");
+        read_vision(&vision)?;
     }
-    // Where the sound is and at what rate: for whoever plays it.
-    fields.skip(&["audio"]);
+    if let Some(audio) = fields.get("audio") {
+        read_audio(&audio)?;
+    }
     fields.finish();
     Ok(Declaration {
-        components,
+        components: components.list,
+        by_name: components.by_name,
         edges,
         strategy,
-        linear_positions: linear_positions.unwrap_or(false),
+        linear_positions: positions.linear,
+        positions_input: positions.input,
         context_length: None,
         generation: GenerationDefaults::default(),
         eos_token_ids: Vec::new(),
@@ -171,7 +193,8 @@ fn read_pipeline(pipeline: &Cursor<'_>) -> Result<Declaration, PackageError> {
 fn read_component(name: &str, at: &Cursor<'_>) -> Result<ComponentDeclaration, PackageError> {
     if name.is_empty() || name.contains('.') {
         return Err(at.invalid(format!(
-            "\"{name}\" is no component name: it must not be empty or hold a dot, since component.port is an address"
+            "\"{}\" is no component name: it must not be empty or hold a dot, since component.port is an address",
+            shown(name)
         )));
     }
     let mut fields = at.fields()?;
@@ -180,7 +203,7 @@ fn read_component(name: &str, at: &Cursor<'_>) -> Result<ComponentDeclaration, P
         return Err(PackageError::new(
             file.at,
             PackageErrorKind::Unsupported {
-                what: format!("\"{}\": protobuf text format", file.value),
+                what: format!("\"{}\": protobuf text format", shown(&file.value)),
             },
         ));
     }
@@ -248,7 +271,7 @@ fn address(at: &Cursor<'_>) -> Result<Said<Address>, PackageError> {
             },
             at: at.location(),
         }),
-        _ => Err(at.invalid(format!("\"{text}\" is no address; write component.port"))),
+        _ => Err(at.invalid(format!("\"{}\" is no address; write component.port", shown(text)))),
     }
 }
 
@@ -281,88 +304,103 @@ pub(super) const PHASES: &[(&str, Phase)] = &[
     ("on_demand", Phase::OnDemand),
 ];
 
-fn read_phase(
-    components: &mut [ComponentDeclaration],
-    name: &str,
-    at: &Cursor<'_>,
-) -> Result<(), PackageError> {
-    let mut fields = at.fields()?;
-    let run_on = fields.get("run_on");
-    let when_present = fields.text("when_present")?.map(str::to_owned);
-    fields.finish();
-    let known = components
-        .iter()
-        .map(|component| component.name.clone())
-        .collect();
-    let Some(component) = components.iter_mut().find(|component| component.name == name) else {
-        return Err(at.error(PackageErrorKind::UnknownComponent {
-            found: name.to_owned(),
-            known,
-        }));
-    };
-    component.when_present = when_present;
-    match run_on {
-        Some(run_on) => set_phase(
-            components,
-            StagePhase {
-                component: name.to_owned(),
-                phase: Said {
-                    value: run_on.one_of(PHASES)?,
-                    at: run_on.location(),
-                },
-            },
-        ),
-        None => Ok(()),
-    }
-}
-
 /// A phase that a stage or the phases section gives a component.
 pub(super) struct StagePhase {
     pub component: String,
     pub phase: Said<Phase>,
 }
 
-fn set_phase(components: &mut [ComponentDeclaration], stage: StagePhase) -> Result<(), PackageError> {
-    let known: Vec<String> = components
-        .iter()
-        .map(|component| component.name.clone())
-        .collect();
-    let Some(component) = components
-        .iter_mut()
-        .find(|component| component.name == stage.component)
-    else {
-        return Err(PackageError::new(
-            stage.phase.at,
-            PackageErrorKind::UnknownComponent {
-                found: stage.component,
-                known,
-            },
-        ));
-    };
-    match &component.phase {
-        Some(earlier) if earlier.value != stage.phase.value => Err(PackageError::new(
-            stage.phase.at,
-            PackageErrorKind::Invalid {
-                message: format!(
-                    "component \"{}\" is {} here and {} at {}; say it once",
-                    stage.component,
-                    stage.phase.value.name(),
-                    earlier.value.name(),
-                    earlier.at,
-                ),
-            },
-        )),
-        _ => {
-            component.phase = Some(stage.phase);
-            Ok(())
+/// Components as they are read.
+#[derive(Default)]
+struct Components {
+    list: Vec<ComponentDeclaration>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Components {
+    fn push(&mut self, component: ComponentDeclaration) {
+        self.by_name.insert(component.name.clone(), self.list.len());
+        self.list.push(component);
+    }
+
+    fn find(&mut self, name: &str, at: &Location) -> Result<&mut ComponentDeclaration, PackageError> {
+        let index = self.by_name.get(name).copied();
+        // Looked up by value first: a mutable borrow that is returned lasts too long.
+        let known = match index {
+            Some(_) => Vec::new(),
+            None => self.list.iter().map(|component| component.name.clone()).collect(),
+        };
+        match index.and_then(|index| self.list.get_mut(index)) {
+            Some(component) => Ok(component),
+            None => Err(PackageError::new(
+                at.clone(),
+                PackageErrorKind::UnknownComponent {
+                    found: name.to_owned(),
+                    known,
+                },
+            )),
+        }
+    }
+
+    fn read_phase(&mut self, name: &str, at: &Cursor<'_>) -> Result<(), PackageError> {
+        let mut fields = at.fields()?;
+        let run_on = fields.get("run_on");
+        let when_present = fields.get("when_present").map(said).transpose()?;
+        fields.finish();
+        self.find(name, &at.location())?.when_present = when_present;
+        match run_on {
+            Some(run_on) => self.set_phase(StagePhase {
+                component: name.to_owned(),
+                phase: Said {
+                    value: run_on.one_of(PHASES)?,
+                    at: run_on.location(),
+                },
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn set_phase(&mut self, stage: StagePhase) -> Result<(), PackageError> {
+        let component = self.find(&stage.component, &stage.phase.at)?;
+        match &component.phase {
+            Some(earlier) if earlier.value != stage.phase.value => Err(PackageError::new(
+                stage.phase.at,
+                PackageErrorKind::Invalid {
+                    message: format!(
+                        "component \"{}\" is {} here and {} at {}; say it once",
+                        shown(&stage.component),
+                        stage.phase.value.name(),
+                        earlier.value.name(),
+                        earlier.at,
+                    ),
+                },
+            )),
+            _ => {
+                component.phase = Some(stage.phase);
+                Ok(())
+            }
         }
     }
 }
 
-/// Returns whether three-axis positions are plain counting on each axis.
-fn read_positions(at: &Cursor<'_>) -> Result<bool, PackageError> {
+#[derive(Default)]
+struct Positions {
+    /// Whether three-axis positions are plain counting on each axis.
+    linear: bool,
+    input: Option<Said<String>>,
+}
+
+fn read_positions(at: &Cursor<'_>) -> Result<Positions, PackageError> {
     let mut fields = at.fields()?;
-    fields.skip(&["input", "rank", "tensor_rank", "axes", "sections"]);
+    let input = fields.get("input").map(said).transpose()?;
+    for count in ["rank", "tensor_rank"] {
+        fields.get(count).map(|count| count.count(1)).transpose()?;
+    }
+    for list in ["axes", "sections"] {
+        if let Some(list) = fields.get(list) {
+            drop(list.items()?);
+        }
+    }
     if let Some(dtype) = fields.get("dtype") {
         dtype.one_of(&[("int64", ()), ("int32", ())])?;
     }
@@ -389,10 +427,46 @@ fn read_positions(at: &Cursor<'_>) -> Result<bool, PackageError> {
         }
     }
     fields.finish();
-    Ok(linear)
+    Ok(Positions { linear, input })
 }
 
-fn read_generation(fields: &mut Fields<'_>) -> Result<(GenerationDefaults, Option<Vec<i32>>), PackageError> {
+/// Image placeholders; the names of ids and counts are checked, and nothing is done.
+fn read_vision(at: &Cursor<'_>) -> Result<(), PackageError> {
+    let mut fields = at.fields()?;
+    for id in [
+        "image_placeholder_token_id",
+        "image_token_id",
+        "row_separator_token_id",
+        "column_separator_token_id",
+    ] {
+        fields.get(id).map(|id| id.token_id()).transpose()?;
+    }
+    for count in ["tokens_per_tile", "tokens_per_patch"] {
+        fields.get(count).map(|count| count.count(1)).transpose()?;
+    }
+    if let Some(source) = fields.get("token_count_source") {
+        source.one_of(&[("per_tile", ()), ("per_patch", ()), ("from_grid", ())])?;
+    }
+    fields.skip(&["thumbnail_order"]);
+    fields.finish();
+    at.warn("image placeholders are not expanded by this version; append the expanded prompt");
+    Ok(())
+}
+
+/// Where the sound is and at what rate: for whoever plays it.
+fn read_audio(at: &Cursor<'_>) -> Result<(), PackageError> {
+    let mut fields = at.fields()?;
+    for count in ["sample_rate", "channels"] {
+        fields.get(count).map(|count| count.count(1)).transpose()?;
+    }
+    fields.text("output")?;
+    fields.finish();
+    Ok(())
+}
+
+fn read_generation(
+    fields: &mut Fields<'_>,
+) -> Result<(GenerationDefaults, Option<Vec<Said<i32>>>), PackageError> {
     let mut defaults = GenerationDefaults::default();
     let Some(section) = fields.get("generation") else {
         return Ok((defaults, None));
@@ -407,15 +481,17 @@ fn read_generation(fields: &mut Fields<'_>) -> Result<(GenerationDefaults, Optio
         .map(|at| token_ids(&at))
         .transpose()?;
     // Each of these changes which token is chosen, unless it has the neutral value.
-    let neutral: [(&'static str, Option<f64>); 8] = [
+    let neutral: [(&'static str, Option<f64>); 3] = [
         ("temperature", None),
-        ("top_k", None),
         ("top_p", None),
         ("repetition_penalty", Some(1.0)),
-        ("num_beams", Some(1.0)),
-        ("num_return_sequences", Some(1.0)),
-        ("min_length", Some(0.0)),
-        ("no_repeat_ngram_size", Some(0.0)),
+    ];
+    let neutral_counts: [(&'static str, Option<u64>); 5] = [
+        ("top_k", None),
+        ("num_beams", Some(1)),
+        ("num_return_sequences", Some(1)),
+        ("min_length", Some(0)),
+        ("no_repeat_ngram_size", Some(0)),
     ];
     let sampled = match generation.get("do_sample") {
         Some(value) => {
@@ -437,6 +513,15 @@ fn read_generation(fields: &mut Fields<'_>) -> Result<(GenerationDefaults, Optio
             value.warn("not done by this version; the most probable token is chosen");
         }
     }
+    for (name, neutral) in neutral_counts {
+        let Some(value) = generation.get(name) else {
+            continue;
+        };
+        let count = value.count(0)?;
+        if neutral.is_some_and(|neutral| neutral != count) {
+            value.warn("not done by this version; the most probable token is chosen");
+        }
+    }
     if sampled {
         generation.skip(&["temperature", "top_k", "top_p"]);
     }
@@ -451,7 +536,7 @@ fn read_generation(fields: &mut Fields<'_>) -> Result<(GenerationDefaults, Optio
     Ok((defaults, eos))
 }
 
-fn read_tokens(fields: &mut Fields<'_>) -> Result<Option<Vec<i32>>, PackageError> {
+fn read_tokens(fields: &mut Fields<'_>) -> Result<Option<Vec<Said<i32>>>, PackageError> {
     let Some(section) = fields.get("tokens") else {
         return Ok(None);
     };
@@ -473,10 +558,16 @@ fn read_tokens(fields: &mut Fields<'_>) -> Result<Option<Vec<i32>>, PackageError
 }
 
 /// A list of token ids, or one by itself.
-fn token_ids(at: &Cursor<'_>) -> Result<Vec<i32>, PackageError> {
+fn token_ids(at: &Cursor<'_>) -> Result<Vec<Said<i32>>, PackageError> {
+    let one = |at: &Cursor<'_>| {
+        Ok(Said {
+            value: at.token_id()?,
+            at: at.location(),
+        })
+    };
     if at.is_list() {
-        at.items()?.map(|id| id.token_id()).collect()
+        at.items()?.map(|id| one(&id)).collect()
     } else {
-        Ok(vec![at.token_id()?])
+        Ok(vec![one(at)?])
     }
 }

@@ -12,6 +12,7 @@ mod document;
 mod error;
 mod files;
 mod io_bindings;
+mod json;
 mod metadata;
 mod open;
 mod outline;
@@ -26,6 +27,7 @@ pub use declaration::Phase;
 pub use error::{Location, PackageError, PackageErrorKind};
 pub use source::PackageSource;
 
+pub(crate) use error::{listed, shown};
 pub(crate) use open::Package;
 pub(crate) use outline::ModelOutline;
 pub(crate) use resolve::resolve;

@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use crate::component::{ComponentIo, DataType, Dim, Port, Shape};
 
 use super::declaration::{
@@ -22,19 +24,26 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         edges.push(resolve_edge(declaration, edge, ios, structure.decoder)?);
     }
     edges.extend(cross_kv_edges(declaration, ios, &edges)?);
+    let mut leading_to: Vec<Vec<&Edge>> = declaration.components.iter().map(|_| Vec::new()).collect();
+    for edge in &edges {
+        if let Some(list) = leading_to.get_mut(edge.to) {
+            list.push(edge);
+        }
+    }
 
-    let phases = phases(declaration, structure.decoder, &edges, ios);
+    let phases = phases(structure, &edges, ios);
     let mut components = Vec::new();
     let mut token_loop = None;
     for (index, (component, io)) in declaration.components.iter().zip(ios).enumerate() {
         let phase = phases.get(index).copied().unwrap_or(Phase::PromptOnly);
         let is_decoder = structure.decoder == Some(index);
-        let fed: Vec<&str> = edges
+        let leading_here = leading_to.get(index).map_or(&[][..], Vec::as_slice);
+        let fed: Vec<&str> = leading_here
             .iter()
-            .filter(|edge| edge.to == index)
             .filter_map(|edge| io.inputs.get(edge.input).map(|port| port.name.as_str()))
             .collect();
-        let mut roles = roles::find(component, io, &fed, phase, is_decoder)?;
+        let positions = declaration.positions_input.as_ref().filter(|_| is_decoder);
+        let mut roles = roles::find(component, io, &fed, phase, is_decoder, positions)?;
         if is_decoder {
             if phase != Phase::EveryStep {
                 return Err(said_invalid(
@@ -62,10 +71,11 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
             io,
             phase,
             &mut roles,
-            edges.iter().filter(|edge| edge.to == index),
+            leading_here.iter().copied(),
         )?);
     }
     check_phases(declaration, &edges, &phases)?;
+    check_embedders(structure, &components, &edges, ios)?;
     Ok(PipelineSpec {
         components,
         order: structure.order.clone(),
@@ -78,7 +88,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         max_tokens: declaration.strategy.max_tokens,
         max_length: declaration.generation.max_length,
         context_length: declaration.context_length,
-        eos_token_ids: declaration.eos_token_ids.clone(),
+        eos_token_ids: declaration.eos_token_ids.iter().map(|said| said.value).collect(),
     })
 }
 
@@ -215,11 +225,12 @@ fn cross_kv_edges(
     ios: &[ComponentIo],
     edges: &[Edge],
 ) -> Result<Vec<Edge>, PackageError> {
+    let fed: HashSet<(usize, usize)> = edges.iter().map(|edge| (edge.to, edge.input)).collect();
     let mut made = Vec::new();
     for (to, (component, io)) in declaration.components.iter().zip(ios).enumerate() {
         for (position, said) in component.io.cross_kv_inputs.iter().enumerate() {
             let input = port_index(&component.name, &io.inputs, "input", &said.value, &said.at)?;
-            if edges.iter().any(|edge| edge.to == to && edge.input == input) {
+            if fed.contains(&(to, input)) {
                 continue;
             }
             let count = component.io.cross_kv_inputs.len();
@@ -270,31 +281,24 @@ fn cross_kv_edges(
 }
 
 /// Phases as declared; else a decoder, and who makes the embeddings that it reads, in
-/// every step, and others for the prompt.
-fn phases(
-    declaration: &Declaration,
-    decoder: Option<usize>,
-    edges: &[Edge],
-    ios: &[ComponentIo],
-) -> Vec<Phase> {
-    let embeds_decoder = |edge: &Edge| {
-        let component = decoder.filter(|&decoder| decoder == edge.to);
-        let declared = component
-            .and_then(|index| declaration.components.get(index))
-            .and_then(|component| component.io.inputs_embeds_input.as_ref());
-        let port = ios.get(edge.to).and_then(|io| io.inputs.get(edge.input));
-        matches!((declared, port), (Some(said), Some(port)) if said.value == port.name)
-    };
+/// every step, and others for the prompt. What a single pass does not need does not run by
+/// itself.
+fn phases(structure: &Structure, edges: &[Edge], ios: &[ComponentIo]) -> Vec<Phase> {
+    let declaration = &structure.declaration;
+    let embedders: HashSet<usize> = edges
+        .iter()
+        .filter(|edge| edge.from_component != edge.to && embeds_decoder(structure, edge, ios))
+        .map(|edge| edge.from_component)
+        .collect();
+    let needed = needed(structure, edges);
     let default = |index: usize, component: &ComponentDeclaration| {
-        let in_loop = decoder == Some(index)
-            || (decoder.is_some() && component.component_type == "decoder")
-            || edges
-                .iter()
-                .any(|edge| edge.from_component == index && edge.to != index && embeds_decoder(edge));
-        if in_loop {
-            Phase::EveryStep
-        } else {
-            Phase::PromptOnly
+        let in_loop = structure.decoder == Some(index)
+            || (structure.decoder.is_some() && component.component_type == "decoder")
+            || embedders.contains(&index);
+        match needed.get(index) {
+            Some(false) => Phase::OnDemand,
+            _ if in_loop => Phase::EveryStep,
+            _ => Phase::PromptOnly,
         }
     };
     declaration
@@ -308,6 +312,84 @@ fn phases(
                 .map_or_else(|| default(index, component), |said| said.value)
         })
         .collect()
+}
+
+/// Of each component, whether it runs: those of a single pass that names its model are the
+/// model, others with a phase of their own, and what feeds these.
+fn needed(structure: &Structure, edges: &[Edge]) -> Vec<bool> {
+    let declaration = &structure.declaration;
+    let strategy = &declaration.strategy;
+    let model = match strategy.kind {
+        StrategyKind::SinglePass => strategy.model.as_ref(),
+        _ => None,
+    };
+    let Some(model) = model else {
+        return vec![true; declaration.components.len()];
+    };
+    let mut sources: Vec<Vec<usize>> = declaration.components.iter().map(|_| Vec::new()).collect();
+    for edge in edges {
+        if let Some(sources) = sources.get_mut(edge.to) {
+            sources.push(edge.from_component);
+        }
+    }
+    let mut needed: Vec<bool> = declaration
+        .components
+        .iter()
+        .map(|component| component.name == model.value || component.phase.is_some())
+        .collect();
+    // Sinks first.
+    for &index in structure.order.iter().rev() {
+        if needed.get(index) != Some(&true) {
+            continue;
+        }
+        for &source in sources.get(index).into_iter().flatten() {
+            if let Some(flag) = needed.get_mut(source) {
+                *flag = true;
+            }
+        }
+    }
+    needed
+}
+
+/// Whether an edge carries the embeddings of the sequence that the decoder reads.
+fn embeds_decoder(structure: &Structure, edge: &Edge, ios: &[ComponentIo]) -> bool {
+    let declared = structure
+        .decoder
+        .filter(|&decoder| decoder == edge.to)
+        .and_then(|index| structure.declaration.components.get(index))
+        .and_then(|component| component.io.inputs_embeds_input.as_ref());
+    let port = ios.get(edge.to).and_then(|io| io.inputs.get(edge.input));
+    matches!((declared, port), (Some(said), Some(port)) if said.value == port.name)
+}
+
+/// Embeddings are those of each step's tokens: who makes them runs in every step.
+fn check_embedders(
+    structure: &Structure,
+    components: &[ComponentSpec],
+    edges: &[Edge],
+    ios: &[ComponentIo],
+) -> Result<(), PackageError> {
+    for edge in edges {
+        let Some(source) = components.get(edge.from_component) else {
+            continue;
+        };
+        if source.phase != Phase::PromptOnly || !embeds_decoder(structure, edge, ios) {
+            continue;
+        }
+        let declared = structure.declaration.components.get(edge.from_component);
+        let at = declared
+            .and_then(|component| component.phase.as_ref())
+            .map_or(&edge.at, |phase| &phase.at);
+        return Err(said_invalid(
+            at,
+            format!(
+                "component \"{}\" is prompt_only and makes the embeddings of the tokens that the decoder reads \
+                 in every step; it must be every_step",
+                source.name
+            ),
+        ));
+    }
+    Ok(())
 }
 
 /// A value must be there before it is used: sources run no later than what they feed.
@@ -448,7 +530,7 @@ fn resolve_component<'e>(
         component_type: component.component_type.clone(),
         file: component.file.value.clone(),
         phase,
-        when_present: component.when_present.clone(),
+        when_present: component.when_present.as_ref().map(|said| said.value.clone()),
         io: io.clone(),
         inputs,
         outputs,

@@ -1,6 +1,7 @@
 use crate::component::{ComponentIo, DataType, Dim, Port};
 
 use super::declaration::{ComponentDeclaration, Phase, Said, SequenceSource};
+use super::error::shown;
 use super::resolve::{mismatch, port_index};
 use super::spec::InputSource;
 use super::{Location, PackageError, PackageErrorKind};
@@ -47,19 +48,21 @@ impl Roles {
     }
 }
 
-/// Binds the roles of a component. `fed` names the inputs that edges lead to.
+/// Binds the roles of a component. `fed` names the inputs that edges lead to, `positions`
+/// the one that the package's section on positions is about.
 pub(super) fn find(
     component: &ComponentDeclaration,
     io: &ComponentIo,
     fed: &[&str],
     phase: Phase,
     is_decoder: bool,
+    positions: Option<&Said<String>>,
 ) -> Result<Roles, PackageError> {
     let mut roles = Roles {
         sources: vec![None; io.inputs.len()],
         carried: Vec::new(),
     };
-    bind_declared(component, io, fed, &mut roles)?;
+    bind_declared(component, io, fed, positions, &mut roles)?;
     let free = |roles: &Roles| -> Vec<usize> {
         (0..io.inputs.len())
             .filter(|&index| roles.source(index).is_none())
@@ -84,9 +87,11 @@ fn bind_declared(
     component: &ComponentDeclaration,
     io: &ComponentIo,
     fed: &[&str],
+    positions: Option<&Said<String>>,
     roles: &mut Roles,
 ) -> Result<(), PackageError> {
     let declared = &component.io;
+    check_sequence_source(component)?;
     let input = |said: &Said<String>| -> Result<(usize, &Port), PackageError> {
         let index = port_index(&component.name, &io.inputs, "input", &said.value, &said.at)?;
         match io.inputs.get(index) {
@@ -130,7 +135,22 @@ fn bind_declared(
         }
         roles.bind(component, io, index, InputSource::AttentionMask, &said.at)?;
     }
-    if let Some(said) = &declared.position_ids_input {
+    if let (Some(inner), Some(outer)) = (&declared.position_ids_input, positions)
+        && inner.value != outer.value
+    {
+        return Err(PackageError::new(
+            outer.at.clone(),
+            PackageErrorKind::Invalid {
+                message: format!(
+                    "the positions are for \"{}\" here and for \"{}\" at {}",
+                    shown(&outer.value),
+                    shown(&inner.value),
+                    inner.at
+                ),
+            },
+        ));
+    }
+    if let Some(said) = declared.position_ids_input.as_ref().or(positions) {
         let (index, port) = input(said)?;
         if !is_integer(port) || !has_rank(port, &[1, 2, 3]) {
             return Err(mismatch(
@@ -216,10 +236,40 @@ fn bind_declared(
             ));
         }
     }
-    if let Some(said) = &declared.hidden_output {
+    for said in declared.hidden_output.iter().chain(&declared.cross_kv_outputs) {
         port_index(&component.name, &io.outputs, "output", &said.value, &said.at)?;
     }
     Ok(())
+}
+
+/// What is said to carry the sequence is what is bound.
+fn check_sequence_source(component: &ComponentDeclaration) -> Result<(), PackageError> {
+    let declared = &component.io;
+    let Some(source) = &declared.sequence_source else {
+        return Ok(());
+    };
+    let (said, bound, missing) = match source.value {
+        SequenceSource::InputsEmbeds if declared.inputs_embeds_input.is_none() => {
+            ("inputs_embeds", &declared.token_input, "inputs_embeds_input")
+        }
+        SequenceSource::TokenIds if declared.token_input.is_none() => {
+            ("token_ids", &declared.inputs_embeds_input, "token_input")
+        }
+        _ => return Ok(()),
+    };
+    match bound {
+        None => Ok(()),
+        Some(bound) => Err(PackageError::new(
+            source.at.clone(),
+            PackageErrorKind::Invalid {
+                message: format!(
+                    "the sequence comes as {said}, but io binds \"{}\", at {}, and no {missing}",
+                    shown(&bound.value),
+                    bound.at
+                ),
+            },
+        )),
+    }
 }
 
 /// Finds the input that carries the sequence, when no binding names it.
@@ -236,7 +286,10 @@ fn infer_sequence(
         return Ok(());
     }
     let embeds = declared.inputs_embeds_input.is_some()
-        || declared.sequence_source == Some(SequenceSource::InputsEmbeds);
+        || declared
+            .sequence_source
+            .as_ref()
+            .is_some_and(|source| source.value == SequenceSource::InputsEmbeds);
     if is_decoder && embeds {
         return if declared.inputs_embeds_input.is_some() {
             Ok(())

@@ -57,6 +57,8 @@ pub(super) fn read_strategy(
         };
         let one = read_one(&inner)?;
         phases.extend(one.phase(run_on));
+        let named = one.declaration.model.iter().chain(&one.declaration.decoder);
+        whole.staged.extend(named.cloned());
         match one.kind {
             Kind::Composite => return Err(inner.unsupported("a composite inside a composite")),
             Kind::Autoregressive => {
@@ -89,6 +91,7 @@ fn empty(kind: StrategyKind, at: &Cursor<'_>) -> StrategyDeclaration {
         kind,
         decoder: None,
         model: None,
+        staged: Vec::new(),
         max_tokens: None,
         unsupported: None,
         at: at.location(),

@@ -1,4 +1,7 @@
+use std::collections::{BTreeSet, HashMap};
+
 use super::declaration::{Declaration, EdgeDeclaration, Said, StrategyKind};
+use super::error::{listed, shown};
 use super::{PackageError, PackageErrorKind};
 
 /// A declaration whose names of components are all known, without a double edge and
@@ -14,29 +17,46 @@ pub(crate) struct Structure {
 
 /// Checks what can be checked without the graphs.
 pub(crate) fn check(declaration: Declaration) -> Result<Structure, PackageError> {
-    for (index, edge) in declaration.edges.iter().enumerate() {
+    let mut fed = HashMap::new();
+    for edge in &declaration.edges {
         for end in [&edge.from, &edge.to] {
             declaration.index_of(&end.value.component, end)?;
         }
-        let earlier = declaration.edges.iter().take(index);
-        if let Some(first) = earlier.clone().find(|earlier| earlier.to.value == edge.to.value) {
+        let to = (edge.to.value.component.as_str(), edge.to.value.port.as_str());
+        if let Some(first) = fed.insert(to, &edge.to.at) {
             return Err(PackageError::new(
                 edge.to.at.clone(),
                 PackageErrorKind::DuplicateEdge {
                     port: format!("{}.{}", edge.to.value.component, edge.to.value.port),
-                    first: first.to.at.clone(),
+                    first: first.clone(),
                 },
             ));
         }
     }
-    if let Some(model) = &declaration.strategy.model {
-        declaration.index_of(&model.value, model)?;
-    }
-    if let Some(decoder) = &declaration.strategy.decoder {
-        declaration.index_of(&decoder.value, decoder)?;
+    let strategy = &declaration.strategy;
+    for named in strategy
+        .model
+        .iter()
+        .chain(&strategy.decoder)
+        .chain(&strategy.staged)
+    {
+        declaration.index_of(&named.value, named)?;
     }
     let order = topological_order(&declaration)?;
     let decoder = find_decoder(&declaration)?;
+    if let Some(component) = decoder.and_then(|index| declaration.components.get(index))
+        && let Some(modality) = &component.when_present
+    {
+        return Err(PackageError::new(
+            modality.at.clone(),
+            PackageErrorKind::Invalid {
+                message: format!(
+                    "component \"{}\" is the decoder, which runs in every step whatever the request brings",
+                    shown(&component.name)
+                ),
+            },
+        ));
+    }
     Ok(Structure {
         declaration,
         order,
@@ -58,9 +78,7 @@ impl Declaration {
     }
 
     pub fn component_index(&self, name: &str) -> Option<usize> {
-        self.components
-            .iter()
-            .position(|component| component.name == name)
+        self.by_name.get(name).copied()
     }
 
     pub fn component_names(&self) -> Vec<String> {
@@ -89,44 +107,67 @@ fn topological_order(declaration: &Declaration) -> Result<Vec<usize>, PackageErr
         .filter_map(|edge| declaration.ends(edge).map(|(from, to)| (from, to, edge)))
         .filter(|(from, to, _)| from != to || !iterative)
         .collect();
-    let mut order = Vec::with_capacity(declaration.components.len());
-    while order.len() < declaration.components.len() {
-        let waits = |index: usize| {
-            edges
-                .iter()
-                .any(|(from, to, _)| *to == index && !order.contains(from))
-        };
-        let next = (0..declaration.components.len()).find(|&index| !order.contains(&index) && !waits(index));
-        match next {
-            Some(index) => order.push(index),
-            None => return Err(circle(declaration, &edges, &order)),
+    let count = declaration.components.len();
+    // How many edges each waits for, and whom it feeds.
+    let mut waits = vec![0usize; count];
+    let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); count];
+    for (from, to, _) in &edges {
+        if let (Some(waits), Some(feeds)) = (waits.get_mut(*to), feeds.get_mut(*from)) {
+            *waits += 1;
+            feeds.push(*to);
         }
     }
-    Ok(order)
+    let mut ready: BTreeSet<usize> = (0..count).filter(|&index| waits.get(index) == Some(&0)).collect();
+    let mut order = Vec::with_capacity(count);
+    let mut done = vec![false; count];
+    while let Some(index) = ready.pop_first() {
+        order.push(index);
+        if let Some(done) = done.get_mut(index) {
+            *done = true;
+        }
+        for &fed in feeds.get(index).into_iter().flatten() {
+            if let Some(waits) = waits.get_mut(fed) {
+                *waits -= 1;
+                if *waits == 0 {
+                    ready.insert(fed);
+                }
+            }
+        }
+    }
+    match order.len() == count {
+        true => Ok(order),
+        false => Err(circle(declaration, &edges, &done)),
+    }
 }
 
 /// Walks against the edges from a component that waits until one comes twice.
 fn circle(
     declaration: &Declaration,
     edges: &[(usize, usize, &EdgeDeclaration)],
-    done: &[usize],
+    done: &[bool],
 ) -> PackageError {
-    let mut path: Vec<usize> = (0..declaration.components.len())
-        .find(|index| !done.contains(index))
+    let waiting = |index: usize| done.get(index) == Some(&false);
+    // For each that waits, the first edge from another that does.
+    let mut waits_for = HashMap::new();
+    for &(from, to, edge) in edges {
+        if waiting(from) {
+            waits_for.entry(to).or_insert((from, edge));
+        }
+    }
+    let mut path: Vec<usize> = (0..done.len())
+        .find(|&index| waiting(index))
         .into_iter()
         .collect();
     let mut at = declaration.strategy.at.clone();
+    let mut places = HashMap::new();
     while let Some(&last) = path.last() {
-        let Some((from, _, edge)) = edges
-            .iter()
-            .find(|(from, to, _)| *to == last && !done.contains(from))
-        else {
+        places.insert(last, path.len() - 1);
+        let Some(&(from, edge)) = waits_for.get(&last) else {
             break;
         };
         at = edge.to.at.clone();
-        let seen = path.iter().position(|index| index == from);
-        path.push(*from);
-        if let Some(start) = seen {
+        path.push(from);
+        if let Some(&start) = places.get(&from) {
             path.drain(..start);
             break;
         }
@@ -173,7 +214,7 @@ fn find_decoder(declaration: &Declaration) -> Result<Option<usize>, PackageError
                 message: format!(
                     "the strategy does not name its decoder, and not exactly one component is of type decoder or \
                      has a logits_output; the components are {}",
-                    declaration.component_names().join(", ")
+                    listed(&declaration.component_names())
                 ),
             },
         )),

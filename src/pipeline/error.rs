@@ -3,7 +3,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use crate::component::{ComponentError, ComponentErrorKind, display_shape};
-use crate::package::{PackageError, PackageErrorKind};
+use crate::package::{PackageError, PackageErrorKind, listed, shown};
 use crate::text::TextError;
 
 /// Anything that opening or running a pipeline can fail with.
@@ -24,21 +24,21 @@ pub enum PipelineError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    #[error("there is no component \"{found}\"; the components are {}", .known.join(", "))]
+    #[error("there is no component \"{}\"; the components are {}", shown(.found), listed(.known))]
     UnknownComponent { found: String, known: Vec<String> },
-    #[error("{variable} names \"{found}\", which is no component; the components are {}", .known.join(", "))]
+    #[error("{variable} names \"{}\", which is no component; the components are {}", shown(.found), listed(.known))]
     UnknownVariableComponent {
         variable: &'static str,
         found: String,
         known: Vec<String>,
     },
-    #[error("component \"{component}\" has no port \"{port}\"; it has {}", .known.join(", "))]
+    #[error("component \"{component}\" has no port \"{}\"; it has {}", shown(.port), listed(.known))]
     UnknownPort {
         component: String,
         port: String,
         known: Vec<String>,
     },
-    #[error("\"{found}\" is no address of a value; write component.port, such as {example}")]
+    #[error("\"{}\" is no address of a value; write component.port, such as {example}", shown(.found))]
     BadAddress { found: String, example: String },
     /// The port exists, but its value does not come from the request.
     #[error("input \"{port}\" of component \"{component}\" is not yours to set: it is fed by {fed_by}")]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::component::{
-    Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, ModelSource, RunControl,
+    Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, ModelSource, RunControl,
 };
 use crate::package::{ModelOutline, OutputRole, Package, PackageSource, Phase, PipelineSpec, resolve};
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
@@ -127,7 +127,9 @@ impl Pipeline {
         mut progress: Option<&mut OnProgress<'_>>,
         control: &RunControl,
     ) -> Result<Self, PipelineError> {
+        check_control(control)?;
         let package = Package::open(source)?;
+        check_control(control)?;
         package.check_files()?;
         warn_of(runtime, &package);
         package.structure.declaration.strategy.refuse_unsupported()?;
@@ -161,8 +163,11 @@ impl Pipeline {
             }
             opened.push(component);
         }
+        let pipeline = Self::assemble(runtime, &package, opened, control)?;
+        // The last report: nothing is left to do, and nothing has been given out.
         report(names.len())?;
-        Self::assemble(runtime, &package, opened)
+        check_control(control)?;
+        Ok(pipeline)
     }
 
     /// A pipeline of sessions that the caller made, one for each component by name. Of the
@@ -206,19 +211,24 @@ impl Pipeline {
                 })
             })
             .collect::<Result<Vec<_>, PipelineError>>()?;
-        Self::assemble(runtime, &package, opened)
+        Self::assemble(runtime, &package, opened, &RunControl::default())
     }
 
+    /// Puts sessions and the package's texts together. What reads a file may take long:
+    /// `control` is asked around each.
     fn assemble(
         runtime: &Runtime,
         package: &Package,
         opened: Vec<OpenedComponent>,
+        control: &RunControl,
     ) -> Result<Self, PipelineError> {
+        check_control(control)?;
         let ios: Vec<ComponentIo> = opened
             .iter()
             .map(|component| component.session.io().clone())
             .collect();
         let spec = resolve(&package.structure, &ios)?;
+        check_control(control)?;
         let tokenizer = match package.tokenizer_files()? {
             None => None,
             Some(files) => Some(Tokenizer::from_bytes(
@@ -227,6 +237,18 @@ impl Pipeline {
                 files.config.as_ref().map(|config| (**config).as_ref()),
             )?),
         };
+        check_control(control)?;
+        if let Some(size) = vocabulary(&spec, tokenizer.as_deref()) {
+            for said in &package.structure.declaration.eos_token_ids {
+                if !usize::try_from(said.value).is_ok_and(|id| id < size) {
+                    let message = format!(
+                        "{}: token id {} is outside of the vocabulary of {size} tokens and ends nothing",
+                        said.at, said.value
+                    );
+                    runtime.log(LogLevel::Warning, &message);
+                }
+            }
+        }
         let no_roles = SpecialTokens::default();
         let roles = tokenizer
             .as_ref()
@@ -245,6 +267,7 @@ impl Pipeline {
                 }
             },
         };
+        check_control(control)?;
         let components = spec
             .components
             .iter()
@@ -360,6 +383,17 @@ impl Pipeline {
     pub(super) fn shared(&self) -> &PipelineShared {
         &self.0
     }
+}
+
+/// How many token ids the model knows, as far as the decoder's logits and the tokenizer tell.
+pub(super) fn vocabulary(spec: &PipelineSpec, tokenizer: Option<&Tokenizer>) -> Option<usize> {
+    let token_loop = spec.token_loop?;
+    let decoder = spec.components.get(token_loop.decoder)?;
+    let logits = match decoder.io.outputs.get(token_loop.logits)?.dims.as_ref()?.last()? {
+        Dim::Fixed(size) => usize::try_from(*size).ok()?,
+        Dim::Symbol(_) => return None,
+    };
+    Some(logits.max(tokenizer.map_or(0, Tokenizer::vocab_size)))
 }
 
 fn warn_of(runtime: &Runtime, package: &Package) {

@@ -7,6 +7,7 @@ use crate::generation::{FinishReason, StopConditions, log_probability};
 use crate::package::{ComponentSpec, Phase, TokenLoop};
 
 use super::convert::write_integers;
+use super::open::vocabulary;
 use super::pool::Pool;
 use super::request::{self, Activity, Found};
 use super::step::follows_tokens;
@@ -191,7 +192,9 @@ impl Run {
 
     /// Appends prompt tokens. After a finished answer this starts the next turn.
     pub fn append_tokens(&mut self, ids: &[i32]) -> Result<(), PipelineError> {
-        if let Some(size) = self.vocabulary() {
+        self.need_tokens_read("append_tokens")?;
+        let shared = self.pipeline.shared();
+        if let Some(size) = vocabulary(&shared.spec, shared.tokenizer.as_deref()) {
             for &id in ids {
                 if !usize::try_from(id).is_ok_and(|id| id < size) {
                     return Err(RequestError::TokenOutOfRange { id, size }.into());
@@ -216,24 +219,6 @@ impl Run {
             self.tokens_changed();
         }
         Ok(())
-    }
-
-    /// Ids that the model knows, as far as the decoder's logits and the tokenizer tell.
-    fn vocabulary(&self) -> Option<usize> {
-        let shared = self.pipeline.shared();
-        let spec = &shared.spec;
-        let logits = spec.token_loop.and_then(|token_loop| {
-            let decoder = spec.components.get(token_loop.decoder)?;
-            match decoder.io.outputs.get(token_loop.logits)?.dims.as_ref()?.last()? {
-                crate::component::Dim::Fixed(size) => usize::try_from(*size).ok(),
-                crate::component::Dim::Symbol(_) => None,
-            }
-        })?;
-        let tokenizer = shared
-            .tokenizer
-            .as_ref()
-            .map_or(0, |tokenizer| tokenizer.vocab_size());
-        Some(logits.max(tokenizer))
     }
 
     /// Appended or removed tokens: components of the prompt that read them run again.
@@ -385,6 +370,7 @@ impl Run {
 
     /// Keeps the first `len` tokens. 0 starts over, inputs stay set.
     pub fn rewind(&mut self, len: usize) -> Result<(), PipelineError> {
+        self.need_tokens_read("rewind")?;
         let have = self.transcript.len();
         if len > have {
             return Err(RequestError::RewindBeyond { to: len, have }.into());
@@ -545,6 +531,17 @@ impl Run {
 
     fn token_loop(&self) -> Option<TokenLoop> {
         self.pipeline.shared().spec.token_loop
+    }
+
+    /// An error when there is no token loop and nothing else that reads tokens.
+    fn need_tokens_read(&self, what: &'static str) -> Result<(), RequestError> {
+        let components = &self.pipeline.shared().spec.components;
+        let reads =
+            |component: &ComponentSpec| component.inputs.iter().any(|input| follows_tokens(input.source));
+        match components.iter().any(reads) {
+            true => Ok(()),
+            false => self.need_token_loop(what).map(|_| ()),
+        }
     }
 
     fn need_token_loop(&self, what: &'static str) -> Result<TokenLoop, RequestError> {

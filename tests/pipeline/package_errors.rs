@@ -386,6 +386,246 @@ fn values_that_a_field_does_not_take() {
 }
 
 #[test]
+fn numbers_are_shown_as_they_are_written() {
+    let key = "pipeline.strategy.max_tokens";
+    for written in ["1e3", "1.5", "-4", "020"] {
+        let error = refused(
+            "max_tokens: 4",
+            &format!("max_tokens: {written}"),
+            24,
+            key,
+            "at least 1",
+        );
+        assert!(error.to_string().contains(written), "{error}");
+    }
+    let json = r#"{"pipeline": {"models": {"m": {"filename": "m.onnx"}}, "strategy": {"max_tokens": 1e3}}}"#;
+    let error = open_with(&files(&[("inference_metadata.json", json)]), Vec::new()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("is the number 1e3, expected an integer"),
+        "{error}"
+    );
+}
+
+#[test]
+fn sections_and_settings_of_a_wrong_kind() {
+    let with = |more: &str, key: &str, message: &str| {
+        let to = format!("run_on: prompt_only\n{more}");
+        refused("run_on: prompt_only\n", &to, 28, key, message);
+    };
+    with(
+        "  vision: 3\n",
+        "pipeline.vision",
+        "is the number 3, expected a mapping",
+    );
+    with(
+        "  audio: [a]\n",
+        "pipeline.audio",
+        "is a list, expected a mapping",
+    );
+    with(
+        "  vision: {image_token_id: x}\n",
+        "pipeline.vision.image_token_id",
+        "expected an integer",
+    );
+    with(
+        "  positions: {rank: -1}\n",
+        "pipeline.positions.rank",
+        "at least 1",
+    );
+    with(
+        "  positions: {axes: 3}\n",
+        "pipeline.positions.axes",
+        "expected a list",
+    );
+    with(
+        "generation: {top_k: 1.5}\n",
+        "generation.top_k",
+        "the number 1.5, expected an integer",
+    );
+    with(
+        "generation: {num_beams: -1}\n",
+        "generation.num_beams",
+        "at least 0",
+    );
+}
+
+#[test]
+fn ports_that_sections_name_are_there() {
+    let error = refused(
+        "run_on: prompt_only\n",
+        "run_on: prompt_only\n  positions: {input: nope}\n",
+        28,
+        "pipeline.positions.input",
+        "has no input \"nope\"",
+    );
+    assert_eq!(error.port(), Some("nope"));
+    let io = "pipeline.models.decoder.io";
+    refused(
+        "kv_outputs: [present]",
+        "kv_outputs: [present]\n        cross_kv_outputs: [nope]",
+        16,
+        &format!("{io}.cross_kv_outputs[0]"),
+        "has no output \"nope\"",
+    );
+    refused(
+        "source: token_ids",
+        "source: inputs_embeds",
+        11,
+        &format!("{io}.sequence_source"),
+        "comes as inputs_embeds, but io binds \"input_ids\"",
+    );
+}
+
+#[test]
+fn strategies_that_do_not_fit() {
+    refused(
+        "run_on: prompt_only\n",
+        "run_on: prompt_only\n    decoder: {when_present: image}\n",
+        28,
+        "pipeline.phases.decoder.when_present",
+        "is the decoder, which runs in every step",
+    );
+    let stages =
+        "kind: composite\n    stages:\n      - {name: a, strategy: {kind: single_pass, model: nope}}";
+    refused(
+        "kind: autoregressive\n    decoder: decoder\n    max_tokens: 4",
+        stages,
+        24,
+        "pipeline.strategy.stages[0].strategy.model",
+        "there is no component \"nope\"",
+    );
+    refused(
+        "run_on: prompt_only\n",
+        "run_on: prompt_only\nstrategy: {kind: autoregressive}\n",
+        28,
+        "strategy",
+        "too; say it once",
+    );
+    // Beside the pipeline it counts as well as in it.
+    let start = GOOD.find("  strategy:").unwrap();
+    let end = GOOD.find("  phases:").unwrap();
+    let outside = format!(
+        "{}{}strategy: {{kind: autoregressive, decoder: nope}}\n",
+        &GOOD[..start],
+        &GOOD[end..]
+    );
+    let error = error_of(&outside);
+    assert!(
+        error
+            .to_string()
+            .contains(": strategy.decoder: there is no component"),
+        "{error}"
+    );
+}
+
+#[test]
+fn embeddings_are_made_in_every_step() {
+    let yaml = "\
+pipeline:
+  models:
+    embedding: {filename: e.onnx, io: {token_input: ids}}
+    decoder: {filename: d.onnx, type: decoder, io: {inputs_embeds_input: embeds, logits_output: logits}}
+  dataflow: [{from: embedding.embeds, to: decoder.embeds}]
+";
+    let open = |yaml: &str| {
+        let sessions: Vec<(String, Box<dyn ComponentSession>)> = vec![
+            (
+                "embedding".to_owned(),
+                Box::new(Fake::ports(&["ids:int64[1,s]"], &["embeds:float32[1,s,4]"])),
+            ),
+            (
+                "decoder".to_owned(),
+                Box::new(Fake::ports(
+                    &["embeds:float32[1,s,4]"],
+                    &["logits:float32[1,s,5]"],
+                )),
+            ),
+        ];
+        open_with(&metadata(yaml), sessions)
+    };
+    open(yaml).unwrap();
+    let error = open(&format!(
+        "{yaml}  phases: {{embedding: {{run_on: prompt_only}}}}\n"
+    ))
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "inference_metadata.yaml:6: pipeline.phases.embedding.run_on: component \"embedding\" is prompt_only and \
+         makes the embeddings of the tokens that the decoder reads in every step; it must be every_step"
+    );
+}
+
+#[test]
+fn an_end_token_outside_of_the_vocabulary_is_a_warning() {
+    let (runtime, log) = runtime();
+    let yaml = format!("{GOOD}tokens: {{eos_token_id: [1, 99999]}}\n");
+    Pipeline::with_sessions(&runtime, &metadata(&yaml), sessions()).unwrap();
+    let log = log.lock().unwrap();
+    let warnings: Vec<&str> = log
+        .iter()
+        .filter(|(level, _)| *level == LogLevel::Warning)
+        .map(|(_, line)| line.as_str())
+        .collect();
+    assert!(
+        matches!(warnings.as_slice(), [line] if line.starts_with("inference_metadata.yaml:28: tokens.eos_token_id[1]: token id 99999 is outside")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn thousands_of_components_and_edges_are_read_soon() {
+    use std::fmt::Write;
+    let mut yaml = "pipeline:\n  models:\n".to_owned();
+    const COUNT: usize = 4_000;
+    for index in 0..COUNT {
+        writeln!(yaml, "    c{index}: {{filename: m.onnx}}").unwrap();
+    }
+    yaml.push_str("  dataflow:\n");
+    for index in 1..COUNT {
+        writeln!(yaml, "    - {{from: c{index}.y, to: c{}.x}}", index - 1).unwrap();
+        writeln!(yaml, "    - {{from: c{index}.y, to: c{}.z{index}}}", index - 1).unwrap();
+    }
+    let start = std::time::Instant::now();
+    // Nothing to choose tokens: found after the order.
+    let error = error_of(&yaml).to_string();
+    assert!(error.contains("does not name its decoder"), "{error}");
+    assert!(error.len() < 10_000, "{}", error.len());
+    writeln!(yaml, "    - {{from: c0.y, to: c{}.x}}", COUNT - 1).unwrap();
+    let error = error_of(&yaml).to_string();
+    assert!(error.contains("in a circle: "), "{error}");
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
+#[test]
+fn messages_are_bounded_whatever_the_values() {
+    let long = "x".repeat(100_000);
+    for yaml in [
+        GOOD.replace("kind: autoregressive", &format!("kind: {long}")),
+        GOOD.replace("filename: encoder.onnx", &format!("filename: [{long}]")),
+        GOOD.replace("encoder.features", &format!("{long}.features")),
+        GOOD.replace("encoder.features", &format!("encoder.{long}")),
+        GOOD.replace("encoder.features", &long),
+        GOOD.replace("max_tokens: 4", &format!("max_tokens: {long}")),
+        GOOD.replace(
+            "    encoder:\n      filename",
+            &format!("    {long}.y:\n      filename"),
+        ),
+        format!("{GOOD}{long}: [\n"),
+        format!("\"{long}\": 1\n\"{long}\": 2\n"),
+    ] {
+        let message = error_of(&yaml).to_string();
+        assert!(
+            message.len() < 2_000,
+            "{} bytes: {}",
+            message.len(),
+            &message[..500]
+        );
+    }
+}
+
+#[test]
 fn what_is_understood_and_not_done() {
     let io = "pipeline.models.decoder.io";
     let with_io = |line: &str| format!("      io:\n        {line}\n");
@@ -537,6 +777,11 @@ fn text_that_is_no_yaml_or_json() {
         Some(3)
     );
     assert_eq!(syntax(&files(&[("inference_metadata.json", "a: 1")])), Some(1));
+    assert_eq!(
+        syntax(&files(&[("inference_metadata.json", "{\"a\": 1,\n\"a\": 2}")])),
+        Some(2),
+        "a name twice"
+    );
     let binary = PackageSource::Files(vec![(
         "inference_metadata.yaml".to_owned(),
         std::sync::Arc::new(b"a: 1\nb: \xff\xfe\n".to_vec()),
@@ -552,6 +797,39 @@ fn text_that_is_no_yaml_or_json() {
     for empty in ["", "- a\n- b\n", "just text"] {
         let error = error_of(empty);
         assert_eq!(error.kind(), ErrorKind::BadPackage, "{error}");
+    }
+}
+
+/// Words for whoever wrote the file, not for whoever calls a parser.
+#[test]
+fn the_parsers_own_words_stay_inside() {
+    for (yaml, message) in [
+        ("a: 1\n---\nb: 2\n", "a second document starts"),
+        ("a: 1\na: 2\n", "\"a\" comes twice in one mapping; give it once"),
+        ("a: {~: 1}\n", "a key is empty, expected a text"),
+        ("a: .nan\n", "is no finite number"),
+        ("a: [1, 2\n", "bracket '['"),
+        (
+            &format!("{}{}", "[".repeat(100), "]".repeat(100)),
+            "it is too large",
+        ),
+        (
+            &format!("a: [{}]", "1,".repeat(300_000)),
+            "it is too large: at most 250000 values",
+        ),
+    ] {
+        let error = error_of(yaml).to_string();
+        assert!(error.contains(message), "{error}");
+        for leaked in [
+            "from_str",
+            "olicy",
+            "Option",
+            "budget",
+            "line 2 column",
+            " at line ",
+        ] {
+            assert!(!error.contains(leaked), "{error}");
+        }
     }
 }
 
@@ -708,6 +986,99 @@ mod on_disk {
         }
     }
 
+    /// Files that the metadata does not name are the package's too.
+    #[test]
+    fn files_that_are_found_by_their_name_stay_inside_and_are_files() {
+        use std::os::unix::fs::symlink;
+        let folder = folder();
+        let package = folder.path().join("package");
+        let outside = folder.path().join("outside.onnx");
+        let open = || open_with(&PackageSource::Directory(package.clone()), sessions());
+        for name in [
+            "tokenizer.json",
+            "chat_template.jinja",
+            "chat_template.json",
+            "tokenizer_config.json",
+        ] {
+            let file = package.join(name);
+            symlink(&outside, &file).unwrap();
+            let message = open().unwrap_err().to_string();
+            assert!(
+                message.contains(&format!("{}: path", file.display())),
+                "{message}"
+            );
+            assert!(message.contains("is a link out of the package"), "{message}");
+            std::fs::remove_file(&file).unwrap();
+
+            symlink("nothing", &file).unwrap();
+            assert_eq!(open().unwrap_err().kind(), ErrorKind::Io, "{name}");
+            std::fs::remove_file(&file).unwrap();
+
+            let made = std::process::Command::new("mkfifo").arg(&file).status();
+            assert!(made.unwrap().success());
+            let message = open().unwrap_err().to_string();
+            assert!(
+                message.contains("it is a pipe, expected a regular file"),
+                "{message}"
+            );
+            std::fs::remove_file(&file).unwrap();
+
+            let long = std::fs::File::create(&file).unwrap();
+            long.set_len(300 << 20).unwrap();
+            let message = open().unwrap_err().to_string();
+            assert!(
+                message.contains("has 314572800 bytes, expected at most"),
+                "{message}"
+            );
+            std::fs::remove_file(&file).unwrap();
+        }
+        open().unwrap();
+        let metadata = package.join("inference_metadata.yaml");
+        std::fs::remove_file(&metadata).unwrap();
+        symlink("/dev/zero", &metadata).unwrap();
+        let message = open().unwrap_err().to_string();
+        assert!(message.contains("is a link out of the package"), "{message}");
+    }
+
+    #[test]
+    fn models_that_are_no_files() {
+        let folder = folder();
+        let package = folder.path().join("package");
+        let decoder = package.join("decoder.onnx");
+        std::fs::remove_file(&decoder).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&decoder).status();
+        assert!(made.unwrap().success());
+        let message = open_folder(&package, &PipelineOptions::default()).to_string();
+        assert!(message.contains("is no regular file"), "{message}");
+        let source = PackageSource::Directory(package.clone());
+        let error = Pipeline::estimate(&runtime().0, &source).unwrap_err();
+        assert!(error.to_string().contains("is no regular file"), "{error}");
+    }
+
+    #[test]
+    fn names_of_files_in_memory() {
+        let with_file = |name: &str| {
+            let PackageSource::Files(mut files) = metadata(GOOD) else {
+                panic!("in memory");
+            };
+            files.push((name.to_owned(), std::sync::Arc::new(Vec::new())));
+            open_with(&PackageSource::Files(files), sessions())
+        };
+        with_file("./sub//x").unwrap();
+        for (name, why) in [
+            ("../x", "goes up"),
+            ("/abs", "is absolute"),
+            ("", "is empty"),
+            ("a\0b", "no path in a package may have"),
+            ("a\\b", "no path in a package may have"),
+            ("./inference_metadata.yaml", "was given already"),
+        ] {
+            let error = with_file(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadPackage);
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+
     #[test]
     fn folders_that_are_none() {
         let folder = folder();
@@ -726,6 +1097,8 @@ mod on_disk {
             error.to_string().contains("looked for inference_metadata.yaml"),
             "{error}"
         );
+        let error = open_folder(Path::new(""), &options);
+        assert_eq!(error.to_string(), "cannot read: the path is empty");
         // A folder in the place of the metadata is not "no metadata".
         let odd = folder.path().join("odd");
         std::fs::create_dir_all(odd.join("inference_metadata.yaml")).unwrap();

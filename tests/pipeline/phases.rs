@@ -378,3 +378,63 @@ pipeline:
         assert_eq!(error.kind(), ErrorKind::InvalidState);
     }
 }
+
+/// One component, and what it needs; the others only when asked for.
+#[test]
+fn a_single_pass_runs_its_model_and_what_feeds_it() {
+    let doubling = || {
+        Fake::new(io(&["x:float32[n]"], &["y:float32[n]"]), |call| {
+            let y: Vec<f32> = call.floats("x").iter().map(|x| 2.0 * x).collect();
+            Ok(vec![("y", float_tensor(&[y.len() as i64], &y))])
+        })
+    };
+    let yaml = "
+pipeline:
+  models:
+    source: {filename: a.onnx}
+    model: {filename: b.onnx}
+    after: {filename: c.onnx}
+    beside: {filename: d.onnx}
+    last: {filename: e.onnx}
+  dataflow:
+    - {from: source.y, to: model.x}
+    - {from: model.y, to: after.x}
+    - {from: source.y, to: last.x}
+  strategy: {kind: single_pass, model: model}
+  phases: {last: {run_on: final_only}}
+";
+    let names = ["source", "model", "after", "beside", "last"];
+    let pipeline = open(yaml, names.map(|name| (name, doubling())).into()).unwrap();
+    let control = RunControl::default();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.set_input("source.x", float_tensor(&[1], &[1.5]).view())
+        .unwrap();
+    // Nothing is missing for "beside", which does not run.
+    run.step(&control).unwrap();
+    assert_eq!(run.stats().component_runs, 2);
+    assert_eq!(floats(run.get_tensor("model.y").unwrap()), [6.0]);
+    assert_eq!(
+        run.get_tensor("after.y").unwrap_err().kind(),
+        ErrorKind::InvalidState
+    );
+    run.finish(&control).unwrap();
+    assert_eq!(floats(run.get_tensor("last.y").unwrap()), [6.0]);
+    run.run_component("after", &control).unwrap();
+    assert_eq!(floats(run.get_tensor("after.y").unwrap()), [12.0]);
+}
+
+#[test]
+fn tokens_for_a_package_that_reads_none() {
+    let yaml = "
+pipeline:
+  models:
+    model: {filename: a.onnx}
+  strategy: {kind: single_pass, model: model}
+";
+    let fake = Fake::ports(&["x:float32[n]"], &["y:float32[n]"]);
+    let pipeline = open(yaml, vec![("model", fake)]).unwrap();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    for error in [run.append_tokens(&[1]).unwrap_err(), run.rewind(0).unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::InvalidState, "{error}");
+    }
+}
