@@ -74,4 +74,24 @@
  * THE PROCESS. The library prints nothing, installs no signal or exit handler, opens no
  * connection. It stays loaded after dlclose. ONNX Runtime is loaded when first needed and
  * never unloaded.
+ *
+ * EXIT. The process may end with handles open: nothing is waited for, and nothing is left
+ * behind but memory. It may end, by exit or a return from main, while another thread is
+ * inside a call that runs. It must not while one is inside a call that opens or frees what
+ * runs on ONNX Runtime: that library's own destructors then take away what the call uses.
+ * Let such calls return first (oxp_cancel_request), or end with _exit.
+ *
+ * FORK. The threads of a process are not in its child, and ONNX Runtime needs its own: a
+ * child must not use or free what the parent made with the backend "ort" (such a call hangs
+ * or crashes inside ONNX Runtime), nor open anything on it if the parent has loaded it.
+ * Sessions, pipelines and runs on "native" may be used in the child if no other thread was
+ * inside of a call at the fork and "threads" is 1. Open after the fork, or end the child
+ * with exec or _exit.
+ *
+ * FILES. Models and their external data are mapped, not read, and stay mapped until the last
+ * object that needs them is freed. What is written into such a file meanwhile changes
+ * results, and cutting it shorter ends the process with SIGBUS: put a new version beside it
+ * and rename it over the old one. A path must name a regular file; a pipe, a device or a
+ * folder in its place is an error. Files of a package are refused when a link leads out of
+ * the package's folder.
  */
