@@ -4,8 +4,7 @@ use std::collections::HashSet;
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use crate::component::SharedBytes;
-use crate::package::shown;
+use crate::component::{SharedBytes, shown};
 
 use super::failure::{Failure, Result};
 use super::memory::copy_bytes;

@@ -4,6 +4,7 @@ use std::ffi::c_char;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::component::shown;
 use crate::pipeline::{PipelineOptions, RunSettings};
 use crate::runtime::{BackendChoice, RuntimeSettings};
 
@@ -260,7 +261,8 @@ fn unknown(key: &str, what: &str, known: &[&str]) -> Failure {
     Failure::new(
         OXP_ERR_UNKNOWN_OPTION,
         format!(
-            "{what} has no option \"{key}\"; its options are {}",
+            "{what} has no option \"{}\"; its options are {}",
+            shown(key),
             known.join(", ")
         ),
     )
@@ -269,7 +271,11 @@ fn unknown(key: &str, what: &str, known: &[&str]) -> Failure {
 fn invalid(key: &str, value: &str, expected: &str) -> Failure {
     Failure::new(
         OXP_ERR_INVALID_OPTION,
-        format!("option \"{key}\" cannot be \"{value}\"; it is {expected}"),
+        format!(
+            "option \"{}\" cannot be \"{}\"; it is {expected}",
+            shown(key),
+            shown(value)
+        ),
     )
 }
 

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::component::RunControl;
-use crate::package::{PackageSource, listed, shown};
+use crate::component::{listed, shown};
+use crate::package::PackageSource;
 use crate::pipeline::{ComponentInfo, LoadProgress, Phase, Pipeline};
 use crate::runtime::Runtime;
 

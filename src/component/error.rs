@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::DataType;
+use super::shown::{quoted, shown};
 use super::tensor::{Shape, TensorError, display_shape};
 
 /// A failure at the seam or behind it: what went wrong, and in which component.
@@ -79,9 +80,9 @@ impl From<ComponentErrorKind> for ComponentError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ComponentErrorKind {
-    #[error("there is no input \"{port}\"; the inputs are {}", list(.known))]
+    #[error("there is no input \"{}\"; the inputs are {}", shown(.port), quoted(.known))]
     UnknownInput { port: String, known: Vec<String> },
-    #[error("there is no output \"{port}\"; the outputs are {}", list(.known))]
+    #[error("there is no output \"{}\"; the outputs are {}", shown(.port), quoted(.known))]
     UnknownOutput { port: String, known: Vec<String> },
     #[error("input \"{port}\" is missing; it expects {expected}")]
     MissingInput { port: String, expected: String },
@@ -169,21 +170,6 @@ impl ComponentErrorKind {
             _ => None,
         }
     }
-}
-
-fn list(names: &[String]) -> impl fmt::Display + '_ {
-    fmt::from_fn(move |f| {
-        if names.is_empty() {
-            return f.write_str("(none)");
-        }
-        for (index, name) in names.iter().enumerate() {
-            if index > 0 {
-                f.write_str(", ")?;
-            }
-            write!(f, "\"{name}\"")?;
-        }
-        Ok(())
-    })
 }
 
 fn path_or_memory(path: &Option<PathBuf>) -> impl fmt::Display + '_ {

@@ -18,6 +18,7 @@ mod error;
 mod file;
 mod io;
 mod session;
+mod shown;
 mod source;
 mod tensor;
 
@@ -31,6 +32,7 @@ pub(crate) use file::{TEXT_LIMIT, TOKENIZER_LIMIT, check_size, open_regular, rea
 pub use io::{ComponentIo, Dim, Port, PortType};
 pub(crate) use session::check_value;
 pub use session::{Backend, ComponentSession, Input, Output, OutputResult};
+pub(crate) use shown::{joined, listed, quoted, shown};
 pub use source::{LocationError, ModelSource, SharedBytes, locate};
 pub use tensor::{
     AlignedBytes, ComponentTensor, MAX_RANK, Shape, TensorError, TensorView, byte_len, display_shape,

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::error::shown;
+use crate::component::shown;
+
 use super::{Location, PackageError, PackageErrorKind, json};
 
 /// The most values in a document, aliases expanded.

@@ -3,6 +3,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::component::{joined, quoted, shown};
+
 /// Where in a package something was said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
@@ -147,46 +149,6 @@ pub enum PackageErrorKind {
     Unsupported { what: String },
     #[error("required capability \"{}\" is not one of {}; this version cannot run the package", shown(.found), quoted(.known))]
     UnknownCapability { found: String, known: Vec<String> },
-}
-
-/// The most bytes of a value, and names of a list, that a message repeats.
-const SHOWN_BYTES: usize = 200;
-const SHOWN_NAMES: usize = 30;
-
-/// A value that a file or a caller gave, as far as a message repeats it.
-pub(crate) fn shown(text: &str) -> impl Display + '_ {
-    fmt::from_fn(move |f| {
-        if text.len() <= SHOWN_BYTES {
-            return f.write_str(text);
-        }
-        let end = text.floor_char_boundary(SHOWN_BYTES);
-        let start = text.get(..end).unwrap_or_default();
-        write!(f, "{start}... ({} bytes)", text.len())
-    })
-}
-
-pub(crate) fn quoted(names: &[String]) -> impl Display + '_ {
-    joined(names, "\"", ", ")
-}
-
-pub(crate) fn listed(names: &[String]) -> impl Display + '_ {
-    joined(names, "", ", ")
-}
-
-fn joined<'n>(names: &'n [String], quote: &'n str, separator: &'n str) -> impl Display + 'n {
-    fmt::from_fn(move |f| {
-        if names.is_empty() {
-            return f.write_str("(none)");
-        }
-        for (index, name) in names.iter().take(SHOWN_NAMES).enumerate() {
-            let separator = if index > 0 { separator } else { "" };
-            write!(f, "{separator}{quote}{}{quote}", shown(name))?;
-        }
-        match names.len().saturating_sub(SHOWN_NAMES) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
-    })
 }
 
 fn candidate_list(names: &[String]) -> impl Display + '_ {

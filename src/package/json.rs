@@ -5,8 +5,9 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use crate::component::shown;
+
 use super::document::{MAX_DEPTH, MAX_NODES, Node, NodeValue};
-use super::error::shown;
 
 /// Where the text is no JSON, as a byte offset, and why.
 pub(super) struct JsonError {

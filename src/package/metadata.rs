@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::component::DataType;
+use crate::component::{DataType, shown};
 
 use super::declaration::*;
 use super::document::{Cursor, Document, Fields};
-use super::error::shown;
 use super::io_bindings::read_io;
 use super::strategy::read_strategy;
 use super::{Location, PackageError, PackageErrorKind};

@@ -27,7 +27,6 @@ pub use declaration::Phase;
 pub use error::{Location, PackageError, PackageErrorKind};
 pub use source::PackageSource;
 
-pub(crate) use error::{listed, shown};
 pub(crate) use open::Package;
 pub(crate) use outline::ModelOutline;
 pub(crate) use resolve::resolve;

@@ -1,7 +1,6 @@
-use crate::component::{ComponentIo, DataType, Dim, Port};
+use crate::component::{ComponentIo, DataType, Dim, Port, shown};
 
 use super::declaration::{ComponentDeclaration, Phase, Said, SequenceSource};
-use super::error::shown;
 use super::resolve::{mismatch, port_index};
 use super::spec::InputSource;
 use super::{Location, PackageError, PackageErrorKind};

@@ -1,7 +1,8 @@
 use std::collections::{BTreeSet, HashMap};
 
+use crate::component::{listed, shown};
+
 use super::declaration::{Declaration, EdgeDeclaration, Said, StrategyKind};
-use super::error::{listed, shown};
 use super::{PackageError, PackageErrorKind};
 
 /// A declaration whose names of components are all known, without a double edge and

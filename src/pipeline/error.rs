@@ -2,8 +2,8 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use crate::component::{ComponentError, ComponentErrorKind, display_shape};
-use crate::package::{PackageError, PackageErrorKind, listed, shown};
+use crate::component::{ComponentError, ComponentErrorKind, display_shape, listed, shown};
+use crate::package::{PackageError, PackageErrorKind};
 use crate::text::TextError;
 
 /// Anything that opening or running a pipeline can fail with.
