@@ -1128,7 +1128,8 @@ oxp_status oxp_pipeline_open(const oxp_runtime *runtime,
 
 /**
  * Opens a package of `file_count` files in memory; nothing is read from disk. The bytes
- * are copied. As oxp_pipeline_open otherwise.
+ * are copied. Names are relative: "..", an absolute path and a backslash are refused as
+ * OXP_ERR_INVALID_PACKAGE, and so are two names of one file. As oxp_pipeline_open otherwise.
  *
  * Errors: as oxp_pipeline_open, OXP_ERR_OUT_OF_MEMORY, and OXP_ERR_INVALID_ARGUMENT for a
  * file given twice.

@@ -12,8 +12,9 @@ use super::{Location, PackageError, PackageErrorKind, json};
 
 /// The most values in a document, aliases expanded.
 pub(super) const MAX_NODES: usize = 250_000;
-/// The most lists and mappings inside of each other.
-pub(super) const MAX_DEPTH: usize = 64;
+/// The most lists and mappings inside of each other: more than any section has, and little
+/// enough for a thread with a small stack, since readers recurse.
+pub(super) const MAX_DEPTH: usize = 24;
 
 /// A metadata file as a tree that remembers lines.
 #[derive(Debug)]

@@ -463,9 +463,10 @@ fn read_audio(at: &Cursor<'_>) -> Result<(), PackageError> {
     Ok(())
 }
 
-fn read_generation(
-    fields: &mut Fields<'_>,
-) -> Result<(GenerationDefaults, Option<Vec<Said<i32>>>), PackageError> {
+/// Tokens that end the text, where a section names any.
+type EndTokens = Option<Vec<Said<i32>>>;
+
+fn read_generation(fields: &mut Fields<'_>) -> Result<(GenerationDefaults, EndTokens), PackageError> {
     let mut defaults = GenerationDefaults::default();
     let Some(section) = fields.get("generation") else {
         return Ok((defaults, None));
@@ -535,7 +536,7 @@ fn read_generation(
     Ok((defaults, eos))
 }
 
-fn read_tokens(fields: &mut Fields<'_>) -> Result<Option<Vec<Said<i32>>>, PackageError> {
+fn read_tokens(fields: &mut Fields<'_>) -> Result<EndTokens, PackageError> {
     let Some(section) = fields.get("tokens") else {
         return Ok(None);
     };
