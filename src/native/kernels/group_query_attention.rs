@@ -360,7 +360,7 @@ impl GroupQueryAttention {
         };
         let in_range =
             |&last: &i32| usize::try_from(last).is_ok_and(|last| (least..=most).contains(&(last + 1)));
-        if p.queries > 0 && !lengths.last.iter().all(in_range) {
+        if !lengths.last.iter().all(in_range) {
             return Err(OpError::Message(format!(
                 "seqlens_k {:?}: expected {} to {} for {} queries, {} past rows and total_sequence_length {total}",
                 lengths.last,

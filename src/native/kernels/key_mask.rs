@@ -68,11 +68,17 @@ impl<'a> KeyMask<'a> {
                 query: total,
                 first: 0,
             },
-            [b, 1, rows, keys] if b == batch && rows >= total && keys >= total => Kind::Elements {
-                batch: rows * keys,
-                query: keys,
-                first: past,
-            },
+            [b, 1, rows, keys]
+                if b == batch
+                    && past.checked_add(queries).is_some_and(|end| rows >= end)
+                    && keys >= total =>
+            {
+                Kind::Elements {
+                    batch: rows * keys,
+                    query: keys,
+                    first: past,
+                }
+            }
             _ => {
                 return Err(OpError::WrongDims {
                     what: format!("input {index}"),
