@@ -67,19 +67,16 @@ impl Operator for CenterCropPad {
         let x = cx.required(0)?;
         let shape = dims_from(&cx.required(1)?.to_ints()?)?;
         let dims: Dims = self.result(x.dims(), &shape)?;
-        let empty = dims.contains(&0);
-        let sources = x.dims().iter().zip(&dims).map(|(&from, &to)| {
+        let sources = Sources::new(x.dims(), &dims, |axis, at| {
+            let (from, to) = (x.dims()[axis], dims[axis]);
             let (cropped, padded) = (from.saturating_sub(to) / 2, to.saturating_sub(from) / 2);
-            let source = |at: usize| {
-                let at = at.checked_sub(padded)? + cropped;
-                (at < from).then_some(at)
-            };
-            (0..if empty { 0 } else { to }).map(source).collect()
-        });
+            let at = at.checked_sub(padded)? + cropped;
+            (at < from).then_some(at)
+        })?;
         let zero = match x.element_type().size() {
             Some(size) => Tensor::from_raw(x.element_type(), &[], &vec![0; size])?,
             None => Tensor::from_strings(&[], vec![String::new()])?,
         };
-        Sources::new(x.dims(), sources.collect()).copy(cx, &x, &dims, &zero)
+        sources.copy(cx, &x, &dims, &zero)
     }
 }

@@ -135,9 +135,9 @@ fn of_f32<T: Number>(x: f32) -> T {
 }
 
 impl LinearAttention {
-    fn run_as<T: Number, S: Number>(
+    fn run_as<'a, T: Number, S: Number>(
         &self,
-        cx: &mut RunContext<'_>,
+        cx: &mut RunContext<'a>,
         query: &TensorRef<'_>,
     ) -> Result<(), OpError> {
         let (key, value) = (cx.required(1)?, cx.required(2)?);
@@ -185,13 +185,10 @@ impl LinearAttention {
             None => None,
         };
         // The last dim, and the elements.
-        let rows = |tensor: Option<TensorRef<'_>>| -> Result<Option<(usize, Vec<f32>)>, OpError> {
+        let rows = |tensor: Option<TensorRef<'a>>| -> Result<Option<(usize, &'a [T])>, OpError> {
             let Some(tensor) = tensor else { return Ok(None) };
             let last = tensor.dims().last().copied().unwrap_or(1);
-            Ok(Some((
-                last,
-                tensor.slice::<T>()?.iter().map(|&x| f32_of(x)).collect(),
-            )))
+            Ok(Some((last, tensor.slice::<T>()?)))
         };
         let (decay, beta) = (rows(decay)?, rows(beta)?);
         let size = element_count(&[d_k, d_v])?;
@@ -239,15 +236,15 @@ impl LinearAttention {
                     let decay = &decay[token * width..][..*width];
                     for (i, row) in state.chunks_exact_mut(d_v.max(1)).enumerate() {
                         let g = match *width == self.heads {
-                            true => decay[head],
-                            false => decay[head * d_k + i],
+                            true => f32_of(decay[head]),
+                            false => f32_of(decay[head * d_k + i]),
                         };
                         let factor = g.exp();
                         row.iter_mut().for_each(|s| *s *= factor);
                     }
                 }
                 if let Some((width, beta)) = &beta {
-                    let beta = beta[token * width + if *width == 1 { 0 } else { head }];
+                    let beta = f32_of(beta[token * width + if *width == 1 { 0 } else { head }]);
                     for (j, v) in v.iter_mut().enumerate() {
                         let recalled = k
                             .iter()

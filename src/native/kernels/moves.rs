@@ -96,14 +96,30 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// From the position along each axis of X, of these dims.
-    pub fn new(dims: &[usize], mut by_axis: Vec<Vec<Option<usize>>>) -> Self {
-        for (axis, stride) in by_axis.iter_mut().zip(dense_strides(dims)) {
-            for position in axis.iter_mut().flatten() {
-                *position *= stride as usize;
+    /// From X of dims `from` to a result of dims `to`: `source` gives the position along an axis
+    /// of X for one of the result.
+    pub fn new(
+        from: &[usize],
+        to: &[usize],
+        source: impl Fn(usize, usize) -> Option<usize>,
+    ) -> Result<Self, OpError> {
+        // A result without elements has no positions, however long its other axes are.
+        let empty = element_count(to)? == 0;
+        let axis = |(axis, (&to, stride)): (usize, (&usize, isize))| {
+            let mut offsets = Vec::new();
+            if !empty {
+                let bytes = to.saturating_mul(size_of::<Option<usize>>());
+                offsets
+                    .try_reserve_exact(to)
+                    .map_err(|_| OpError::OutOfMemory { bytes })?;
+                offsets.extend((0..to).map(|at| source(axis, at).map(|at| at * stride as usize)));
             }
-        }
-        Sources { by_axis }
+            Ok(offsets)
+        };
+        let axes = to.iter().zip(dense_strides(from)).enumerate().map(axis);
+        Ok(Sources {
+            by_axis: axes.collect::<Result<_, _>>()?,
+        })
     }
 
     /// Output 0, of these dims, takes the elements of `x` from there, and the one of `fill`

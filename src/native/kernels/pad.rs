@@ -173,14 +173,10 @@ impl Operator for Pad {
             )));
         }
         let value = self.value(cx, &x)?;
-        let empty = dims.contains(&0);
-        let sources = (0..x.rank()).map(|axis| {
-            let positions = if empty { 0 } else { dims[axis] };
-            let first = -i128::from(pads[axis].0);
-            let source = |i: usize| self.mode.source(first + i as i128, x.dims()[axis]);
-            (0..positions).map(source).collect()
-        });
-        let sources = Sources::new(x.dims(), sources.collect());
+        let sources = Sources::new(x.dims(), &dims, |axis, at| {
+            let position = at as i128 - i128::from(pads[axis].0);
+            self.mode.source(position, x.dims()[axis])
+        })?;
         sources.copy(cx, &x, &dims, &value)
     }
 }

@@ -290,17 +290,12 @@ impl Operator for Resize {
         let target = self.target(|index| cx.input(index))?;
         let axes = self.axes(x.dims(), &target)?;
         let dims: Dims = axes.iter().map(|axis| axis.output).collect();
-        let count = element_count(&dims)?;
         if let Mode::Nearest(nearest) = self.rule.mode {
-            let source = |axis: &Axis| {
-                let at = |output: usize| match axis.is_outside(&self.rule, output) {
-                    true => None,
-                    false => Some(axis.nearest(&self.rule, nearest, output)),
-                };
-                let outputs = if count == 0 { 0 } else { axis.output };
-                (0..outputs).map(at).collect()
-            };
-            let sources = Sources::new(x.dims(), axes.iter().map(source).collect());
+            let sources = Sources::new(x.dims(), &dims, |at, output| {
+                let axis = &axes[at];
+                let inside = !axis.is_outside(&self.rule, output);
+                inside.then(|| axis.nearest(&self.rule, nearest, output))
+            })?;
             return sources.copy(cx, &x, &dims, &self.extrapolated(&x)?);
         }
         with_number!(x.element_type(), T => self.interpolate::<T>(cx, &x, &axes, &dims))
@@ -355,7 +350,7 @@ impl Resize {
             }
             let inner = shape[at + 1..].iter().product::<usize>();
             let outer = shape[..at].iter().product::<usize>();
-            let taps = self.taps::<T::Real>(axis);
+            let taps = self.taps::<T::Real>(axis)?;
             for outer in 0..outer {
                 let from = &from[outer * axis.input * inner..][..axis.input * inner];
                 let to = &mut to[outer * axis.output * inner..][..axis.output * inner];
@@ -376,19 +371,20 @@ impl Resize {
         Ok(())
     }
 
-    fn taps<W: Scalar>(&self, axis: &Axis) -> AxisTaps<W> {
-        let (mut taps, mut ends) = (Vec::new(), Vec::new());
+    fn taps<W: Scalar>(&self, axis: &Axis) -> Result<AxisTaps<W>, OpError> {
+        let (mut taps, mut ends, mut of_one) = (Vec::new(), Vec::new(), Vec::new());
         for output in 0..axis.output {
-            axis.taps(&self.rule, output, &mut taps);
+            of_one.clear();
+            axis.taps(&self.rule, output, &mut of_one);
+            let refused = |_| OpError::OutOfMemory {
+                bytes: size_of_val(of_one.as_slice()),
+            };
+            taps.try_reserve(of_one.len()).map_err(refused)?;
+            ends.try_reserve(1).map_err(refused)?;
+            taps.extend(of_one.iter().map(|&(at, weight)| (at, W::from_f64(weight))));
             ends.push(taps.len());
         }
-        AxisTaps {
-            taps: taps
-                .into_iter()
-                .map(|(at, weight)| (at, W::from_f64(weight)))
-                .collect(),
-            ends,
-        }
+        Ok(AxisTaps { taps, ends })
     }
 
     /// Overwrites what lies outside X along any axis.

@@ -179,7 +179,7 @@ impl Axis {
         (at as usize).min(self.input.saturating_sub(1))
     }
 
-    /// Appends the elements that position `output` is made of, and their weights.
+    /// Adds the elements that position `output` is made of, and their weights, to an empty list.
     pub fn taps(&self, rule: &Rule, output: usize, taps: &mut Vec<(usize, f64)>) {
         let x = f64::from(self.original(rule.coordinates, output));
         let shrink = match rule.antialias {
@@ -200,7 +200,6 @@ impl Axis {
         // Elements further than this from the ends are all the same.
         let floor = x.floor().clamp(-1e9, last as f64 + 1e9) as i64;
         let steps = ((reach / shrink).ceil() as i64).clamp(1, last.saturating_add(2));
-        let first_tap = taps.len();
         let mut sum = 0.0;
         for at in floor + 1 - steps..=floor + steps {
             let weight = weight(at as f64 - x);
@@ -210,12 +209,11 @@ impl Axis {
             sum += weight;
             taps.push((at.clamp(0, last) as usize, weight));
         }
-        let added = taps.get_mut(first_tap..).unwrap_or_default();
-        if added.is_empty() || sum == 0.0 {
-            taps.truncate(first_tap);
+        if taps.is_empty() || sum == 0.0 {
+            taps.clear();
             taps.push((floor.clamp(0, last) as usize, 1.0));
             return;
         }
-        added.iter_mut().for_each(|(_, weight)| *weight /= sum);
+        taps.iter_mut().for_each(|(_, weight)| *weight /= sum);
     }
 }

@@ -150,9 +150,9 @@ impl WindowAttributes {
                 let stride = Self::of_axis(self.strides.as_ref(), axis);
                 let pad = |at: usize| pads.get(at).copied().unwrap_or(0);
                 let (begin, end) = (pad(axis), pad(axis + rank));
-                for value in [begin, end, stride as i64] {
+                for value in [begin, end, stride as i64, dilation as i64] {
                     if value.unsigned_abs() >= LIMIT as u64 {
-                        return Err(too_large("pad or stride", value.into()));
+                        return Err(too_large("pad, stride or dilation", value.into()));
                     }
                 }
                 Ok(Axis {
