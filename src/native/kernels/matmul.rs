@@ -16,7 +16,7 @@ use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::{Dims, TensorRef, element_count};
+use crate::native::tensor::{Dims, element_count};
 
 #[derive(Debug)]
 struct MatMul;
@@ -69,26 +69,29 @@ fn scalar(index: usize) -> OpError {
     }
 }
 
+/// The dims of the product, as far as they are known.
+pub(super) fn product_facts(a: &[SymDim], b: &[SymDim]) -> Result<SymDims, OpError> {
+    let left = Stack::left(a, SymDim::Fixed(1)).ok_or_else(|| scalar(0))?;
+    let right = Stack::right(b, SymDim::Fixed(1)).ok_or_else(|| scalar(1))?;
+    if let (SymDim::Fixed(k), SymDim::Fixed(rows)) = (left.columns, right.rows)
+        && k != rows
+    {
+        return Err(OpError::Message(format!(
+            "A has {k} columns and B has {rows} rows (shapes {a:?} and {b:?})"
+        )));
+    }
+    let mut dims: SymDims = broadcast_facts(left.batch, right.batch)?;
+    dims.extend((a.len() > 1).then_some(left.rows));
+    dims.extend((b.len() > 1).then_some(right.columns));
+    Ok(dims)
+}
+
 impl Operator for MatMul {
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
         let (a, b) = (cx.required(0)?, cx.required(1)?);
         let ty = a.ty.or(b.ty);
         let dims = match (&a.dims, &b.dims) {
-            (Some(a), Some(b)) => {
-                let left = Stack::left(a, SymDim::Fixed(1)).ok_or_else(|| scalar(0))?;
-                let right = Stack::right(b, SymDim::Fixed(1)).ok_or_else(|| scalar(1))?;
-                if let (SymDim::Fixed(k), SymDim::Fixed(rows)) = (left.columns, right.rows)
-                    && k != rows
-                {
-                    return Err(OpError::Message(format!(
-                        "A has {k} columns and B has {rows} rows (shapes {a:?} and {b:?})"
-                    )));
-                }
-                let mut dims: SymDims = broadcast_facts(left.batch, right.batch)?;
-                dims.extend((a.len() > 1).then_some(left.rows));
-                dims.extend((b.len() > 1).then_some(right.columns));
-                Some(dims)
-            }
+            (Some(a), Some(b)) => Some(product_facts(a, b)?),
             _ => None,
         };
         cx.set_output(0, ty, dims);
@@ -98,52 +101,82 @@ impl Operator for MatMul {
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let (a, b) = (cx.required(0)?, cx.required(1)?);
         super::same_type(&a, &b, 1)?;
-        with_number!(a.element_type(), T => run_as::<T>(cx, &a, &b))
+        let product = Product::new(a.dims(), b.dims())?;
+        with_number!(a.element_type(), T => {
+            let y = cx.output::<T>(0, &product.dims)?.into_mut();
+            product.multiply(a.slice::<T>()?, b.slice::<T>()?, y);
+            Ok(())
+        })
     }
 }
 
-fn run_as<T: Number>(cx: &mut RunContext<'_>, a: &TensorRef<'_>, b: &TensorRef<'_>) -> Result<(), OpError> {
-    let left = Stack::left(a.dims(), 1).ok_or_else(|| scalar(0))?;
-    let right = Stack::right(b.dims(), 1).ok_or_else(|| scalar(1))?;
-    let (m, k, n) = (left.rows, left.columns, right.columns);
-    if k != right.rows {
-        return Err(OpError::Message(format!(
-            "A has {k} columns and B has {} rows (shapes {:?} and {:?})",
-            right.rows,
-            a.dims(),
-            b.dims()
-        )));
-    }
-    let batch = super::broadcast(left.batch, right.batch)?;
-    let mut dims = batch.clone();
-    dims.extend((a.rank() > 1).then_some(m));
-    dims.extend((b.rank() > 1).then_some(n));
-    let y = cx.output::<T>(0, &dims)?.into_mut();
-    let (a, b) = (a.slice::<T>()?, b.slice::<T>()?);
-    let (a_size, b_size, y_size) = (m * k, k * n, element_count(&[m, n])?);
-    if y_size == 0 {
-        return Ok(());
-    }
-    // One matrix for the whole batch on the right: the batch is just more rows.
-    if right.batch.iter().all(|&dim| dim == 1) && left.batch.len() >= right.batch.len() {
-        gemm((y.len() / n, k, n), a, b, y);
-        return Ok(());
-    }
-    let (a_strides, b_strides) = (
-        broadcast_strides(left.batch, &batch),
-        broadcast_strides(right.batch, &batch),
-    );
-    let walk = Strided::new(&batch, [&a_strides, &b_strides], [0, 0]);
-    let mut results = y.chunks_exact_mut(y_size);
-    walk.for_each(&mut |[a_at, b_at]| {
-        if let Some(y) = results.next() {
-            gemm(
-                (m, k, n),
-                &a[a_at * a_size..][..a_size],
-                &b[b_at * b_size..][..b_size],
-                y,
-            );
+/// A product of two stacks of matrices, whose shapes fit.
+pub(super) struct Product<'a> {
+    left: Stack<'a, usize>,
+    right: Stack<'a, usize>,
+    batch: Dims,
+    /// The dims of the result.
+    pub dims: Dims,
+    /// Elements of one matrix of A, of B and of Y.
+    sizes: [usize; 3],
+}
+
+impl<'a> Product<'a> {
+    pub fn new(a: &'a [usize], b: &'a [usize]) -> Result<Self, OpError> {
+        let left = Stack::left(a, 1).ok_or_else(|| scalar(0))?;
+        let right = Stack::right(b, 1).ok_or_else(|| scalar(1))?;
+        let (m, k, n) = (left.rows, left.columns, right.columns);
+        if k != right.rows {
+            return Err(OpError::Message(format!(
+                "A has {k} columns and B has {} rows (shapes {a:?} and {b:?})",
+                right.rows
+            )));
         }
-    });
-    Ok(())
+        let batch = super::broadcast(left.batch, right.batch)?;
+        let mut dims = batch.clone();
+        dims.extend((a.len() > 1).then_some(m));
+        dims.extend((b.len() > 1).then_some(n));
+        Ok(Product {
+            sizes: [m * k, k * n, element_count(&[m, n])?],
+            left,
+            right,
+            batch,
+            dims,
+        })
+    }
+
+    /// (rows of A, columns of A, columns of B)
+    pub fn shape(&self) -> (usize, usize, usize) {
+        (self.left.rows, self.left.columns, self.right.columns)
+    }
+
+    /// Writes every element of `y`; the slices are as long as the shapes say.
+    pub fn multiply<T: Number>(&self, a: &[T], b: &[T], y: &mut [T]) {
+        let (m, k, n) = self.shape();
+        let [a_size, b_size, y_size] = self.sizes;
+        if y.is_empty() {
+            return;
+        }
+        // One matrix for the whole batch on the right: the batch is just more rows.
+        if self.right.batch.iter().all(|&dim| dim == 1) && self.left.batch.len() >= self.right.batch.len() {
+            gemm((y.len() / n, k, n), a, b, y);
+            return;
+        }
+        let (a_strides, b_strides) = (
+            broadcast_strides(self.left.batch, &self.batch),
+            broadcast_strides(self.right.batch, &self.batch),
+        );
+        let walk = Strided::new(&self.batch, [&a_strides, &b_strides], [0, 0]);
+        let mut results = y.chunks_exact_mut(y_size);
+        walk.for_each(&mut |[a_at, b_at]| {
+            if let Some(y) = results.next() {
+                gemm(
+                    (m, k, n),
+                    &a[a_at * a_size..][..a_size],
+                    &b[b_at * b_size..][..b_size],
+                    y,
+                );
+            }
+        });
+    }
 }
