@@ -137,6 +137,13 @@ impl Tensor {
     }
 }
 
+/// A TensorProto that was put together field by field.
+impl From<Message> for Tensor {
+    fn from(tensor: Message) -> Self {
+        Tensor(tensor)
+    }
+}
+
 /// NodeProto.
 #[derive(Clone, Debug)]
 pub struct Node(Message);

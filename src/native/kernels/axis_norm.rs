@@ -86,6 +86,10 @@ impl AxisNorm {
         let (groups, group) = (walk(false), walk(true));
         let x = x.slice::<T>()?;
         let y = cx.output::<T>(0, dims)?.into_mut();
+        // Groups of nothing, of which there may be any number.
+        if x.is_empty() {
+            return Ok(());
+        }
         groups.for_each(&mut |[base]| {
             let fold = |step: &dyn Fn(T::Wide, T::Wide) -> T::Wide| {
                 let mut sum = T::Wide::ZERO;
