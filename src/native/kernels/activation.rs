@@ -1,7 +1,7 @@
 //! Activations, elementwise. Parameters are attributes, with their defaults in parentheses.
 //!
 //!   Elu               x, or alpha (e^x - 1) where x < 0        alpha (1)          ai.onnx 6, 22
-//!   Celu              x, or alpha (e^(x/alpha) - 1) where x < 0  alpha (1)        ai.onnx 12
+//!   Celu              x, or alpha (e^(x/alpha) - 1) where x < 0  alpha (1)        ai.onnx 12, 28
 //!   Selu              gamma x, or gamma alpha (e^x - 1) where x <= 0
 //!                     alpha (1.67326...), gamma (1.05070...)                      ai.onnx 6, 22
 //!   LeakyRelu         x, or alpha x where x < 0                alpha (0.01)       ai.onnx 6, 16

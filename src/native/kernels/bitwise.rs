@@ -4,7 +4,7 @@
 //!   BitwiseNot                           !x                      ai.onnx 18
 //!   BitShift                             a << b or a >> b, by `direction`; shifted by its width or
 //!                                        more an element is 0 (-1 if it is negative and goes
-//!                                        right)                  ai.onnx 11
+//!                                        right)                  ai.onnx 11, 28
 //!   BitCast                              the bits of x as elements of `to`, a type of the same
 //!                                        width: any but strings  ai.onnx 26
 

@@ -2,7 +2,7 @@
 //! default), in which y[i..., j] is on where j = I[i...], else off.
 //!
 //! Negative indices count from the end; one outside [-depth, depth) gives off everywhere. I and
-//! depth are any numbers, truncated to integers; the values are of any type. ai.onnx 9, 11.
+//! depth are any numbers, truncated to integers; the values are of any type. ai.onnx 9, 11, 28.
 
 use super::Built;
 use super::dims::{axis, not_one_element, position};

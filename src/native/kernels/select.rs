@@ -5,7 +5,7 @@
 //!                     empty), complex numbers                        ai.onnx 9, 13
 //!   Compress(X, C)    what of X lies at the positions along `axis` where the booleans C [m] are
 //!                     true; without an axis, of X as one row. Positions from m on are left
-//!                     out. Any type                                  ai.onnx 9, 11
+//!                     out. Any type                                  ai.onnx 9, 11, 28
 
 use super::Built;
 use super::dims::{Lanes, axis};

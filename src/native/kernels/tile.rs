@@ -3,7 +3,7 @@
 //!   Tile(X, repeats)             y[i...] = x[i mod d...], each dim d `repeats` times    ai.onnx 6, 13
 //!   ReverseSequence(X, lens)     along `time_axis` the first lens[b] elements of batch b (a position
 //!                                on `batch_axis`) in reverse order, the others as they are; the
-//!                                axes are 0 and 1, in either order                 ai.onnx 10
+//!                                axes are 0 and 1, in either order                 ai.onnx 10, 28
 
 use super::Built;
 use super::dims::dims_from;

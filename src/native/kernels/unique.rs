@@ -6,7 +6,7 @@
 //!   counts          how often each is there
 //!
 //! Slices are compared element by element, in row-major order. Numbers (NaNs are equal, and come
-//! last), booleans, strings, complex numbers (by the real part, then the other). ai.onnx 11.
+//! last), booleans, strings, complex numbers (by the real part, then the other). ai.onnx 11, 28.
 
 use std::cmp::Ordering;
 
