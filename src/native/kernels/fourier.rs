@@ -266,7 +266,10 @@ impl Operator for Stft {
         };
         let (step, length) = (known(1, "frame_step")?, known(3, "frame_length")?);
         let window = match cx.input(2) {
-            Some(fact) => fact.fixed_dims().map(|dims| dims.first().copied()),
+            Some(fact) => match fact.fixed_dims() {
+                Some(dims) => Some(Some(element_count(&dims)?)),
+                None => None,
+            },
             None => Some(None),
         };
         let signal = input_dims(cx, 0);

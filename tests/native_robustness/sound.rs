@@ -1,0 +1,237 @@
+//! Nodes that make sense, to be spoiled: what random inputs would never hit upon.
+
+use crate::{Input, Random};
+use oxpipe::native::element::ElementType;
+use oxpipe_test_support::onnx_writer::Node;
+
+/// Operator, inputs, attributes. Several lines for operators whose versions differ.
+///
+/// An input is a type and dims: `f` a float of the same type throughout, `i` int64 (of 0 and 1),
+/// `u` uint8, `c` int8, `n` int32, `b` bool, `s` string, `h` f32; or `=` and the values of a list of
+/// int64; or `-`, left out. An attribute is a list where it has a comma, a float where it has a
+/// point, else an int or a text.
+const SOUND: &[(&str, &str, &str)] = &[
+    ("And", "b:2x3 b:3", ""),
+    ("Attention", "f:1x2x3x4 f:1x2x5x4 f:1x2x5x4", ""),
+    (
+        "Attention",
+        "f:1x3x8 f:1x5x8 f:1x5x8 f:3x5 f:1x2x2x4 f:1x2x2x4",
+        "q_num_heads=2 kv_num_heads=2",
+    ),
+    (
+        "AveragePool",
+        "f:1x2x5x5",
+        "kernel_shape=2,2 strides=2,1 pads=1,0,1,0 count_include_pad=1",
+    ),
+    ("BatchNormalization", "f:2x3x2 f:3 f:3 f:3 f:3", ""),
+    ("Bernoulli", "f:2x3", "dtype=9"),
+    ("BitCast", "f:2x3", "to=6"),
+    ("BitShift", "u:2x3 u:3", "direction=LEFT"),
+    ("BitwiseAnd", "u:2x3 u:3", ""),
+    ("BitwiseXor", "i:2x3 i:3", ""),
+    ("BlackmanWindow", "=7", ""),
+    ("Cast", "f:2x3", "to=7"),
+    ("CausalConvWithState", "f:1x2x5 f:2x1x3", ""),
+    ("Clip", "f:2x3 f: f:", ""),
+    ("Compress", "f:2x3 b:3", "axis=1"),
+    ("Concat", "f:2x3 f:2x1 f:2x0", "axis=1"),
+    ("Constant", "", "value_ints=1,2"),
+    ("ConstantOfShape", "=2,3", ""),
+    (
+        "Conv",
+        "f:1x2x5x5 f:4x1x3x3 f:4",
+        "group=2 pads=1,1,1,1 strides=1,2 dilations=1,1",
+    ),
+    ("ConvInteger", "u:1x2x5 u:3x2x3", "pads=1,1"),
+    (
+        "ConvTranspose",
+        "f:1x2x4 f:2x3x3 f:3",
+        "strides=2, output_padding=1,",
+    ),
+    ("CumProd", "f:2x3 =1", "exclusive=1"),
+    ("CumSum", "f:2x3 =1", "reverse=1"),
+    ("DFT", "f:1x4x2 - =1", ""),
+    ("DepthToSpace", "f:1x4x2x3", "blocksize=2"),
+    ("DequantizeLinear", "u:2x3 h: u:", ""),
+    ("DequantizeLinear", "c:2x3 h:3 c:3", "axis=1"),
+    ("DequantizeLinear", "c:2x5 h:2x2", "axis=1 block_size=3"),
+    ("Det", "f:2x3x3", ""),
+    ("Dropout", "f:2x3 f: b:", "seed=1"),
+    ("Einsum", "f:2x3 f:3x4", "equation=ij,jk->ik"),
+    ("Expand", "f:2x1 =3,2,4", ""),
+    ("EyeLike", "f:3x4", "k=1"),
+    ("GRU", "f:3x2x4 f:1x9x4 f:1x9x3 f:1x18 - f:1x2x3", "hidden_size=3"),
+    ("Gather", "f:2x3 i:4x1", "axis=1"),
+    ("GatherElements", "f:2x3 i:2x2", "axis=1"),
+    ("GatherND", "f:2x3x2 i:4x2", ""),
+    ("GatherND", "f:2x3x2 i:2x4x1", "batch_dims=1"),
+    ("Gemm", "f:2x3 f:4x3 f:4", "transB=1"),
+    ("GroupNormalization", "f:2x4x3 f:4 f:4", "num_groups=2"),
+    ("GroupNormalization", "f:2x4x3 f:2 f:2", "num_groups=2"),
+    (
+        "GroupQueryAttention",
+        "f:1x1x8 f:1x1x4 f:1x1x4 f:1x1x2x4 f:1x1x2x4 n:1 n:",
+        "num_heads=2 kv_num_heads=1",
+    ),
+    ("HammingWindow", "=7", ""),
+    ("HannWindow", "=7", ""),
+    ("InstanceNormalization", "f:2x3x4 f:3 f:3", ""),
+    (
+        "LSTM",
+        "f:3x2x4 f:1x12x4 f:1x12x3 f:1x24 - f:1x2x3 f:1x2x3",
+        "hidden_size=3",
+    ),
+    ("LayerNormalization", "f:2x3x4 f:4 f:4", ""),
+    ("LpPool", "f:1x2x5", "kernel_shape=3, strides=2,"),
+    ("MatMul", "f:2x3x4 f:4x2", ""),
+    ("MatMulInteger", "u:2x3 c:3x4 u: c:4", ""),
+    (
+        "MatMulNBits",
+        "f:2x32 u:3x1x16 f:3",
+        "K=32 N=3 bits=4 block_size=32",
+    ),
+    (
+        "MaxPool",
+        "f:1x2x5x5",
+        "kernel_shape=3,2 strides=2,2 auto_pad=SAME_UPPER",
+    ),
+    ("MelWeightMatrix", "=4 =16 =8000 =0 =4000", ""),
+    ("Multinomial", "f:2x3", "sample_size=4"),
+    ("NegativeLogLikelihoodLoss", "f:2x3x4 i:2x4 f:3", "reduction=mean"),
+    ("NonMaxSuppression", "h:1x4x4 h:1x2x4 =2", ""),
+    ("NonZero", "f:2x3", ""),
+    ("Not", "b:2x3", ""),
+    ("OneHot", "i:2x3 =4 f:2", "axis=1"),
+    ("Or", "b:2x3 b:3", ""),
+    ("PRelu", "f:2x3 f:3", ""),
+    ("Pad", "f:2x3 =1,0,1,2", "mode=reflect"),
+    ("Pad", "f:2x3", "pads=1,0,1,2 mode=edge"),
+    ("QLinearConv", "u:1x2x5 h: u: u:3x2x3 h: u: h: u:", ""),
+    ("QLinearMatMul", "u:2x3 h: u: u:3x4 h:4 u:4 h: u:", ""),
+    ("QuantizeLinear", "h:2x3 h: u:", ""),
+    ("QuantizeLinear", "h:2x3 h:3 c:3", "axis=1"),
+    (
+        "QuantizeLinear",
+        "h:2x5 h:2x2",
+        "axis=1 block_size=3 output_dtype=22",
+    ),
+    (
+        "RNN",
+        "f:3x2x4 f:2x3x4 f:2x3x3",
+        "hidden_size=3 direction=bidirectional",
+    ),
+    ("RandomNormal", "", "shape=2,3"),
+    ("RandomUniform", "", "shape=2,3 dtype=11"),
+    ("Range", "=1 =7 =2", ""),
+    ("ReduceL2", "f:2x3x4", "axes=0,2"),
+    ("ReduceLogSum", "f:2x3x4 =0,2", "keepdims=0"),
+    ("ReduceMin", "f:2x3x4", ""),
+    ("ReduceProd", "f:2x3x4", ""),
+    ("Reshape", "f:2x3x4 =0,-1", ""),
+    ("Resize", "h:1x2x3x4 - - =1,2,5,3", "mode=linear"),
+    ("Resize", "h:1x2x3 - - =1,2,5", "mode=cubic"),
+    ("Resize", "h:1x2x3 - - =1,2,5", ""),
+    ("ReverseSequence", "f:3x2x2 =3,2", ""),
+    ("RotaryEmbedding", "f:1x2x3x4 f:8x2 f:8x2 i:1x3", ""),
+    ("RotaryEmbedding", "f:1x2x3x4 i:1x3 f:8x2 f:8x2", ""),
+    ("STFT", "h:1x16x1 =4 h:8", ""),
+    ("Scatter", "f:2x3 i:2x2 f:2x2", "axis=1"),
+    ("ScatterElements", "f:2x3 i:2x2 f:2x2", "axis=1"),
+    ("ScatterElements", "f:2x3 i:2x2 f:2x2", "reduction=add"),
+    ("ScatterND", "f:2x3 i:4x1 f:4x3", ""),
+    ("ScatterND", "f:2x3 i:4x2 f:4", "reduction=mul"),
+    ("SimplifiedLayerNormalization", "f:2x3x4 f:4", ""),
+    ("SkipLayerNormalization", "f:2x3x4 f:2x3x4 f:4 f:4", ""),
+    ("SkipSimplifiedLayerNormalization", "f:2x3x4 f:2x3x4 f:4", ""),
+    ("Slice", "f:5x4 =3,0 =-6,4 =0,1 =-2,1", ""),
+    ("Slice", "f:5x4", "starts=1,0 ends=4,3"),
+    ("SoftmaxCrossEntropyLoss", "f:2x3x4 i:2x4", "reduction=sum"),
+    ("SpaceToDepth", "f:1x2x4x6", "blocksize=2"),
+    ("Split", "f:6x2 =6", ""),
+    ("Split", "f:6x2", "split=6,"),
+    ("Squeeze", "f:1x3 =0", ""),
+    ("Squeeze", "f:1x3", "axes=0,"),
+    ("TensorScatter", "f:2x2x4x3 f:2x2x2x3 =1,2", ""),
+    ("TensorScatter", "f:2x4x3 f:2x2x3 =3,9", "mode=circular"),
+    ("Tile", "f:2x3 =2,3", ""),
+    ("TopK", "f:2x5 =3", ""),
+    ("TopK", "f:2x5", "k=3"),
+    ("Trilu", "f:2x3x4 =-1", "upper=0"),
+    ("Unique", "f:3x2x2", "axis=1"),
+    ("Unsqueeze", "f:2x3 =0,-1", ""),
+    ("Unsqueeze", "f:2x3", "axes=0,3"),
+    ("Upsample", "h:1x1x2x2", "scales=1.,1.,2.,2."),
+    ("Where", "b:2x3 f:3 f:2x1", ""),
+    ("Xor", "b:2x3 b:3", ""),
+];
+
+/// The inputs and the attributes of a node that makes sense, if there is one.
+pub fn node_of(op_type: &str, random: &mut Random) -> Option<(Vec<Option<Input>>, Vec<&'static str>)> {
+    let lines: Vec<_> = SOUND.iter().filter(|line| line.0 == op_type).collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let (_, inputs, attributes) = lines[random.below(lines.len())];
+    use ElementType as E;
+    let float = [E::Float32, E::Float32, E::Float64, E::Float16, E::Bfloat16][random.below(5)];
+    let inputs = inputs.split_whitespace().map(|text| input(text, float)).collect();
+    Some((inputs, attributes.split_whitespace().collect()))
+}
+
+fn input(text: &str, float: ElementType) -> Option<Input> {
+    if text == "-" {
+        return None;
+    }
+    if let Some(list) = text.strip_prefix('=') {
+        let list: Vec<i64> = list.split(',').map(|value| value.parse().unwrap()).collect();
+        return Some(Input {
+            ty: ElementType::Int64,
+            dims: vec![list.len()],
+            list: Some(list),
+        });
+    }
+    let (ty, dims) = text.split_once(':').unwrap();
+    let ty = match ty {
+        "f" => float,
+        "h" => ElementType::Float32,
+        "i" => ElementType::Int64,
+        "n" => ElementType::Int32,
+        "u" => ElementType::Uint8,
+        "c" => ElementType::Int8,
+        "b" => ElementType::Bool,
+        "s" => ElementType::String,
+        other => panic!("no type {other}"),
+    };
+    let dims = dims.split('x').filter(|dim| !dim.is_empty());
+    Some(Input {
+        ty,
+        dims: dims.map(|dim| dim.parse().unwrap()).collect(),
+        list: None,
+    })
+}
+
+/// The node with an attribute as the table writes it.
+pub fn with_attribute(node: Node, text: &str) -> Node {
+    let (name, value) = text.split_once('=').unwrap();
+    if name == "equation" {
+        return node.string(name, value);
+    }
+    if value.contains(',') {
+        let values = value.split(',').filter(|value| !value.is_empty());
+        return match value.contains('.') {
+            true => node.floats(
+                name,
+                &values.map(|value| value.parse().unwrap()).collect::<Vec<_>>(),
+            ),
+            false => node.ints(
+                name,
+                &values.map(|value| value.parse().unwrap()).collect::<Vec<_>>(),
+            ),
+        };
+    }
+    match (value.parse::<i64>(), value.parse::<f32>()) {
+        (Ok(value), _) => node.int(name, value),
+        (_, Ok(value)) => node.float(name, value),
+        _ => node.string(name, value),
+    }
+}
