@@ -231,6 +231,17 @@ impl Operator for Length {
     }
 }
 
+/// A list for so many items, or an error: a tensor without elements may have any number of parts.
+fn room_for<T>(count: usize) -> Result<Vec<T>, OpError> {
+    let mut room = Vec::new();
+    match room.try_reserve_exact(count) {
+        Ok(()) => Ok(room),
+        Err(_) => Err(OpError::OutOfMemory {
+            bytes: count.saturating_mul(size_of::<T>()),
+        }),
+    }
+}
+
 #[derive(Debug)]
 struct Split {
     axis: i64,
@@ -248,14 +259,14 @@ impl Split {
     /// The sizes of the parts of a dim of `size`.
     fn sizes(size: usize, given: Option<TensorRef<'_>>) -> Result<Vec<usize>, OpError> {
         let equal = |part: usize| {
-            (0..size.div_ceil(part))
-                .map(|i| part.min(size - i * part))
-                .collect()
+            let mut sizes = room_for(size.div_ceil(part))?;
+            sizes.extend((0..size.div_ceil(part)).map(|i| part.min(size - i * part)));
+            Ok(sizes)
         };
-        let Some(given) = given else { return Ok(equal(1)) };
+        let Some(given) = given else { return equal(1) };
         let sizes = dims_from(&given.to_ints()?)?;
         match (given.rank(), sizes.as_slice()) {
-            (0, &[part]) if part > 0 => Ok(equal(part)),
+            (0, &[part]) if part > 0 => equal(part),
             (0, _) => Err(OpError::Message(format!(
                 "cannot split into parts of size {sizes:?}"
             ))),
@@ -285,9 +296,10 @@ impl Operator for Split {
         let x = cx.required(0)?;
         let axis = axis(self.axis, x.rank())?;
         let given = cx.input(1);
-        let mut parts = Vec::new();
+        let sizes = Self::sizes(x.dims()[axis], given)?;
+        let mut parts = room_for(sizes.len())?;
         let mut start = 0;
-        for size in Self::sizes(x.dims()[axis], given)? {
+        for size in sizes {
             let mut part = cut(cx.pool, x, axis, start..start + size)?;
             start += size;
             if given.is_none() && !self.keep_dims {
