@@ -113,6 +113,9 @@ impl Operator for Norm {
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let x = cx.required(0)?;
+        if matches!(self.kind, Kind::Standard) {
+            super::same_type(&x, &cx.required(1)?, 1)?;
+        }
         with_float!(x.element_type(), T => {
             let elements = x.slice::<T>()?;
             self.run_in::<<T as Number>::Wide>(cx, &x, &|first, wide| {

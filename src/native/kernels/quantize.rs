@@ -1,13 +1,15 @@
 //! Between floats and quantised types:
 //!
 //!   QuantizeLinear(X, scale, zero)     y = saturate(round(x / scale) + zero), ties to even; to a float
-//!                                      type without the rounding   ai.onnx 10, 13, 19, 21, 23, 24, 25
-//!   DequantizeLinear(X, scale, zero)   y = (x - zero) scale        ai.onnx 10, 13, 19, 21, 23, 24, 25
+//!                                      type without the rounding   ai.onnx 10, 13, 19, 21, 23 to 25, 28
+//!   DequantizeLinear(X, scale, zero)   y = (x - zero) scale        ai.onnx 10, 13, 19, 21, 23 to 25, 28
 //!   DynamicQuantizeLinear(X)           Y of uint8, with the scale and the zero point that take
 //!                                      [min(0, min x), max(0, max x)] to 0..=255     ai.onnx 11
 //!
 //! Scale and zero point (0 without it) have one element, one for each position on `axis`, or,
 //! with a `block_size`, one for each block of that many positions on it.
+//!
+//! Version 28 is taken but for its 6-bit floats, which the runtime does not have.
 //!
 //! Quantised types: integers of 2 to 16 bits (and int32 as X), the 8-bit floats, float4e2m1: the zero
 //! point's, else `output_dtype`, else uint8. Scales: f32, f16, bf16, int32, float8e8m0.
