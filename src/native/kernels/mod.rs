@@ -88,6 +88,7 @@ pub(super) mod shape;
 pub(super) mod signal;
 pub(super) mod softmax;
 mod strided;
+pub(super) mod string;
 pub(super) mod suppression;
 pub(super) mod swiglu;
 pub(super) mod tensor_scatter;
