@@ -14,6 +14,7 @@ pub mod native;
 #[cfg(feature = "ort")]
 pub mod ort;
 pub mod package;
+mod panics;
 pub mod pipeline;
 pub mod runtime;
 pub mod text;

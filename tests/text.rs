@@ -5,6 +5,9 @@ use std::sync::Arc;
 use oxpipe::text::{ChatRequest, ChatTemplate, SpecialTokens, TextError, Tokenizer};
 use serde_json::{Value, json};
 
+#[path = "text/hostile_tokenizers.rs"]
+mod hostile_tokenizers;
+
 /// How GPT-2's byte-level tokenizers write a byte: printable ones as they are, the others
 /// from U+0100 on.
 fn byte_letters() -> Vec<char> {

@@ -69,7 +69,8 @@ pub unsafe extern "C" fn oxp_decode_stream_create(
 
 /// Adds a token: `text` gets the text that has become certain with it, ending with a NUL,
 /// "" while a character is incomplete, borrowed until the next call on the stream;
-/// `text_len`, which may be NULL, its length in bytes.
+/// `text_len`, which may be NULL, its length in bytes. A token may stand for a NUL, so the
+/// length says where the text ends.
 ///
 /// Errors: OXP_ERR_TOKENIZER (an id outside of the vocabulary), OXP_ERR_NULL_POINTER,
 /// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
@@ -124,7 +125,7 @@ pub extern "C" fn oxp_decode_stream_free(stream: *mut oxp_decode_stream) {
 
 impl Stream {
     fn answer(&mut self, text: &str, out: &TextOut) -> Result<()> {
-        self.text = Text::new(text);
+        self.text = Text::verbatim(text);
         out.set(&self.text);
         Ok(())
     }

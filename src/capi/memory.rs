@@ -13,12 +13,19 @@ use super::strings::Out;
 pub(super) struct Text(Box<[u8]>);
 
 impl Text {
-    /// A NUL inside of the text would end it early for C; it becomes U+FFFD.
+    /// For messages and names, which are read up to the NUL: one inside of the text would
+    /// end it early, and becomes U+FFFD.
     pub fn new(text: &str) -> Self {
-        let mut bytes = match text.contains('\0') {
-            true => text.replace('\0', "\u{FFFD}").into_bytes(),
-            false => text.as_bytes().to_vec(),
-        };
+        match text.contains('\0') {
+            true => Self::verbatim(&text.replace('\0', "\u{FFFD}")),
+            false => Self::verbatim(text),
+        }
+    }
+
+    /// For the text of tokens, whose length counts: a NUL inside of it stays.
+    pub fn verbatim(text: &str) -> Self {
+        let mut bytes = Vec::with_capacity(text.len() + 1);
+        bytes.extend_from_slice(text.as_bytes());
         bytes.push(0);
         Text(bytes.into_boxed_slice())
     }

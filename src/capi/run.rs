@@ -49,7 +49,8 @@ pub struct oxp_event {
     /// With OXP_FINISH_END_OF_TEXT, the token's place in the package's list of end tokens;
     /// else -1.
     pub finish_index: i32,
-    /// UTF-8 text that has become certain with this token, often ""; ends with a NUL.
+    /// UTF-8 text that has become certain with this token, often ""; ends with a NUL. A
+    /// token may stand for a NUL, so `text_len` says where the text ends.
     /// Borrowed until the next call on the run; in a callback, until that returns.
     pub text: *const c_char,
     /// In bytes, without the NUL.
@@ -120,7 +121,7 @@ impl RunState {
 
     /// The event for C; its text lives until the next event.
     fn event(&mut self, event: &Event) -> oxp_event {
-        self.text = Text::new(&event.text);
+        self.text = Text::verbatim(&event.text);
         plain_event(event, &self.text)
     }
 }
@@ -305,7 +306,7 @@ pub unsafe extern "C" fn oxp_run_generate(
                 let Some(on_event) = on_event else {
                     return ControlFlow::Continue(());
                 };
-                let text = Text::new(&event.text);
+                let text = Text::verbatim(&event.text);
                 let event = plain_event(event, &text);
                 answer = outside(|| on_event(user_data, &raw const event));
                 match answer {

@@ -45,7 +45,7 @@ impl TokenizerObject {
     fn new(tokenizer: Arc<Tokenizer>) -> Self {
         let tokens = tokenizer.special_tokens();
         let special = [&tokens.bos, &tokens.eos, &tokens.pad, &tokens.unk, &tokens.sep]
-            .map(|token| token.as_ref().map(|(id, text)| (*id, Text::new(text))));
+            .map(|token| token.as_ref().map(|(id, text)| (*id, Text::verbatim(text))));
         TokenizerObject {
             special,
             empty: Text::new(""),

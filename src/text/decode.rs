@@ -2,6 +2,10 @@ use std::sync::Arc;
 
 use super::{TextError, Tokenizer};
 
+/// Up to this many tokens are decoded again with each that follows; more than 64 without
+/// text are a broken character of a model that has lost its way.
+const PATIENCE: usize = 64;
+
 /// Decodes one token at a time into whole UTF-8 pieces.
 ///
 /// The pieces and what [`flush`](Self::flush) gives at the end, put together, are the text
@@ -14,6 +18,10 @@ use super::{TextError, Tokenizer};
 /// with those of the piece before it, and what is new in the result is given out once it
 /// does not end inside a character. SentencePiece's byte tokens (`<0xE4>`) are given out when
 /// a run of them ends: one that is out of place makes the whole run U+FFFD.
+///
+/// Tokens that give no text for long are not decoded again with each that follows, but
+/// whenever their number has grown by a part of [`PATIENCE`]: n tokens take time in
+/// proportion to n, and text may be given out that much later.
 #[derive(Clone, Debug)]
 pub struct DecodeStream {
     tokenizer: Arc<Tokenizer>,
@@ -24,6 +32,8 @@ pub struct DecodeStream {
     given: usize,
     /// The last piece's ids decoded by themselves.
     given_text: String,
+    /// The window is decoded once it has this many ids.
+    try_at: usize,
 }
 
 impl DecodeStream {
@@ -34,6 +44,7 @@ impl DecodeStream {
             window: Vec::new(),
             given: 0,
             given_text: String::new(),
+            try_at: 0,
         }
     }
 
@@ -41,58 +52,42 @@ impl DecodeStream {
     /// incomplete.
     pub fn push(&mut self, id: i32) -> Result<String, TextError> {
         let id = self.tokenizer.known_id(id)?;
-        self.change(|next| {
-            next.window.push(id);
-            next.take_new(false)
-        })
+        if self.skip_special && self.tokenizer.skips(id) {
+            return Ok(String::new());
+        }
+        self.window.push(id);
+        if self.tokenizer.is_byte_token(id) || self.window.len() < self.try_at {
+            return Ok(String::new());
+        }
+        let piece = self.take_new(false);
+        if piece.is_err() {
+            self.window.pop();
+        }
+        piece
     }
 
     /// What is left, incomplete characters as U+FFFD; the stream then starts anew.
     pub fn flush(&mut self) -> Result<String, TextError> {
-        self.change(|next| {
-            let rest = next.take_new(true)?;
-            *next = DecodeStream::new(next.tokenizer.clone(), next.skip_special);
-            Ok(rest)
-        })
+        let rest = self.take_new(true)?;
+        *self = DecodeStream::new(self.tokenizer.clone(), self.skip_special);
+        Ok(rest)
     }
 
-    /// Changes the stream if `step` succeeds, else not at all.
-    fn change(
-        &mut self,
-        step: impl FnOnce(&mut Self) -> Result<String, TextError>,
-    ) -> Result<String, TextError> {
-        let mut next = self.clone();
-        let piece = step(&mut next)?;
-        *self = next;
-        Ok(piece)
-    }
-
+    /// Changes nothing if it fails.
     fn take_new(&mut self, everything: bool) -> Result<String, TextError> {
-        if self.in_byte_run() && !everything {
-            return Ok(String::new());
-        }
         let text = self.tokenizer.decode_known(&self.window, self.skip_special)?;
-        let Some(new) = text.strip_prefix(self.given_text.as_str()) else {
-            return Ok(String::new());
-        };
+        let new = text.strip_prefix(self.given_text.as_str()).unwrap_or_default();
         let incomplete = new.ends_with(char::REPLACEMENT_CHARACTER);
         if new.is_empty() || (incomplete && !everything) {
+            let held_back = self.window.len() - self.given;
+            self.try_at = self.window.len() + 1 + held_back / PATIENCE;
             return Ok(String::new());
         }
-        let piece = self.window.split_off(self.given);
-        self.given_text = self.tokenizer.decode_known(&piece, self.skip_special)?;
-        self.given = piece.len();
-        self.window = piece;
+        let piece = self.window.get(self.given..).unwrap_or_default();
+        self.given_text = self.tokenizer.decode_known(piece, self.skip_special)?;
+        self.window.drain(..self.given);
+        self.given = self.window.len();
+        self.try_at = 0;
         Ok(new.to_owned())
-    }
-
-    /// Whether the last token that makes text is a byte token, so that the next one may be
-    /// of the same run.
-    fn in_byte_run(&self) -> bool {
-        self.window
-            .iter()
-            .rev()
-            .find(|&&id| !(self.skip_special && self.tokenizer.skips(id)))
-            .is_some_and(|&id| self.tokenizer.is_byte_token(id))
     }
 }

@@ -24,7 +24,7 @@ pub enum TextError {
     /// The template called `raise_exception`, or failed while it was filled in.
     #[error("chat template: {message}")]
     Render { message: String },
-    /// Messages, tools or extra arguments that are not the JSON that was asked for.
+    /// Messages, tools or extra variables that are not the JSON that was asked for.
     #[error("{what}: {message}")]
     BadArgument { what: &'static str, message: String },
 }

@@ -7,6 +7,7 @@ mod decode;
 mod error;
 mod strftime;
 mod tokenizer;
+mod tokenizer_file;
 
 pub use chat::{ChatRequest, ChatTemplate};
 pub use decode::DecodeStream;

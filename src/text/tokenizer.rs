@@ -1,11 +1,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::component::{TEXT_LIMIT, TOKENIZER_LIMIT, read_regular};
+use crate::panics::contain;
 
-use super::{DecodeStream, TextError};
+use super::{DecodeStream, TextError, tokenizer_file};
 
 /// Ids and texts of the tokens with a role, as far as the tokenizer's files name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,25 +63,25 @@ impl Tokenizer {
     /// From the bytes of `tokenizer.json` and, if there is one, `tokenizer_config.json`.
     /// `label` is what messages call it.
     pub fn from_bytes(label: &str, tokenizer: &[u8], config: Option<&[u8]>) -> Result<Arc<Self>, TextError> {
-        let mut inner =
-            tokenizers::Tokenizer::from_bytes(tokenizer).map_err(|error| TextError::BadTokenizer {
-                file: label.to_owned(),
-                message: error.to_string(),
-            })?;
+        let bad = |message: String| TextError::BadTokenizer {
+            file: label.to_owned(),
+            message,
+        };
+        tokenizer_file::check(tokenizer).map_err(bad)?;
+        let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(tokenizer)).map_err(bad)?;
         // What a training script left in the file is for batches: here a text is encoded
         // as it is.
         inner.with_padding(None);
         inner
             .with_truncation(None)
-            .map_err(|error| TextError::BadTokenizer {
-                file: label.to_owned(),
-                message: error.to_string(),
-            })?;
+            .map_err(|error| bad(error.to_string()))?;
         let special = match config {
-            Some(config) => read_special_tokens(&inner, config).map_err(|error| TextError::BadTokenizer {
-                file: format!("tokenizer_config.json beside {label}"),
-                message: error.to_string(),
-            })?,
+            Some(config) => {
+                read_special_tokens(&inner, config).map_err(|message| TextError::BadTokenizer {
+                    file: format!("tokenizer_config.json beside {label}"),
+                    message,
+                })?
+            }
             None => SpecialTokens::default(),
         };
         Ok(Arc::new(Tokenizer { inner, special }))
@@ -90,10 +91,7 @@ impl Tokenizer {
     /// (a BOS, say); special tokens that stand in the text are found either way.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>, TextError> {
         let encode_error = |message: String| TextError::Encode { message };
-        let encoding = self
-            .inner
-            .encode_fast(text, add_special)
-            .map_err(|error| encode_error(error.to_string()))?;
+        let encoding = guarded(|| self.inner.encode_fast(text, add_special)).map_err(encode_error)?;
         encoding
             .get_ids()
             .iter()
@@ -168,21 +166,27 @@ impl Tokenizer {
     }
 
     pub(super) fn decode_known(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {
-        self.inner
-            .decode(ids, skip_special)
-            .map_err(|error| TextError::Decode {
-                message: error.to_string(),
-            })
+        guarded(|| self.inner.decode(ids, skip_special)).map_err(|message| TextError::Decode { message })
+    }
+}
+
+/// Calls the `tokenizers` crate, which panics on some files that it has accepted (a `Strip`
+/// decoder that takes more letters than a token has, a `Precompiled` normalizer whose trie
+/// leads out of itself). It keeps no state between calls but caches behind locks of its own.
+fn guarded<R>(call: impl FnOnce() -> tokenizers::Result<R>) -> Result<R, String> {
+    match contain(call) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(panic) => Err(format!(
+            "the tokenizers library failed on what tokenizer.json says about its normalizer, pre_tokenizer, \
+             model, post_processor or decoder ({panic})"
+        )),
     }
 }
 
 /// The roles in `tokenizer_config.json`: a token's text, or an object with `content`. A
 /// role whose token has no id is left out, as is one that says null.
-fn read_special_tokens(
-    tokenizer: &tokenizers::Tokenizer,
-    config: &[u8],
-) -> Result<SpecialTokens, serde_json::Error> {
-    let config: Value = serde_json::from_slice(config)?;
+fn read_special_tokens(tokenizer: &tokenizers::Tokenizer, config: &[u8]) -> Result<SpecialTokens, String> {
+    let config: Map<String, Value> = serde_json::from_slice(config).map_err(|error| error.to_string())?;
     let role = |key: &str| {
         let token = config.get(key)?;
         let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
