@@ -101,6 +101,9 @@ static void streams(const char *package)
     CHECK_TEXT(text, "\xef\xbf\xbd");
     OK(oxp_decode_stream_push(stream, 2, &text, &len, ERR));
     CHECK_TEXT(text, "a");
+    /* A token that stands for a NUL is given as one. */
+    OK(oxp_decode_stream_push(stream, 3, &text, &len, ERR));
+    CHECK(len == 1 && text[0] == 0 && text[1] == 0);
     oxp_decode_stream_free(stream);
     EXPECT(OXP_ERR_INVALID_HANDLE, "has been freed", oxp_decode_stream_flush(stream, &text, &len, ERR));
 }
@@ -133,6 +136,12 @@ static void templates(oxp_chat_template *chat, oxp_tokenizer *tok)
     OK(oxp_chat_template_create("{{ eos_token }}{{ messages | length }}", NT, tok, &own, ERR));
     OK(oxp_chat_template_render_copy(own, hello, NT, NULL, 0, NULL, 0, 0, buffer, sizeof buffer, &needed, ERR));
     CHECK_TEXT(buffer, "</s>1");
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "element 1 is a number",
+           oxp_chat_template_render_copy(own, "[{}, 3]", NT, NULL, 0, NULL, 0, 0, buffer, sizeof buffer, &needed, ERR));
+    oxp_chat_template_free(own);
+    OK(oxp_chat_template_create("{% set n = namespace() %}{% set n.x = n %}{{ n }}", NT, NULL, &own, ERR));
+    EXPECT(OXP_ERR_CHAT_TEMPLATE, "namespace",
+           oxp_chat_template_render_copy(own, hello, NT, NULL, 0, NULL, 0, 0, buffer, sizeof buffer, &needed, ERR));
     oxp_chat_template_free(own);
     EXPECT(OXP_ERR_CHAT_TEMPLATE, "", oxp_chat_template_create("{% for %}", NT, NULL, &own, ERR));
     CHECK(own == NULL);
@@ -140,10 +149,16 @@ static void templates(oxp_chat_template *chat, oxp_tokenizer *tok)
 
 static void opening(void)
 {
+    /* 4 GB of trie, if one believed it. */
+    static const char hostile[] =
+        "{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"//////////8=\"}, "
+        "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}";
     oxp_tokenizer *tok = NULL;
     EXPECT(OXP_ERR_IO, "/no/such/file.json", oxp_tokenizer_open("/no/such/file.json", NT, &tok, ERR));
     EXPECT(OXP_ERR_TOKENIZER, "", oxp_tokenizer_open_memory("{}", 2, NULL, 0, &tok, ERR));
     EXPECT(OXP_ERR_TOKENIZER, "", oxp_tokenizer_open_memory("", 0, NULL, 0, &tok, ERR));
+    EXPECT(OXP_ERR_TOKENIZER, "normalizer.precompiled_charsmap",
+           oxp_tokenizer_open_memory(hostile, sizeof hostile - 1, NULL, 0, &tok, ERR));
     CHECK(tok == NULL);
 }
 

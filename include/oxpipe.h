@@ -637,7 +637,8 @@ typedef struct oxp_event {
    */
   int32_t finish_index;
   /**
-   * UTF-8 text that has become certain with this token, often ""; ends with a NUL.
+   * UTF-8 text that has become certain with this token, often ""; ends with a NUL. A
+   * token may stand for a NUL, so `text_len` says where the text ends.
    * Borrowed until the next call on the run; in a callback, until that returns.
    */
   const char *text;
@@ -1591,7 +1592,8 @@ oxp_status oxp_decode_stream_create(const oxp_tokenizer *tokenizer,
 /**
  * Adds a token: `text` gets the text that has become certain with it, ending with a NUL,
  * "" while a character is incomplete, borrowed until the next call on the stream;
- * `text_len`, which may be NULL, its length in bytes.
+ * `text_len`, which may be NULL, its length in bytes. A token may stand for a NUL, so the
+ * length says where the text ends.
  *
  * Errors: OXP_ERR_TOKENIZER (an id outside of the vocabulary), OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
@@ -1619,6 +1621,11 @@ void oxp_decode_stream_free(oxp_decode_stream *stream);
 /**
  * Parses a template. `tokenizer`, which may be NULL, gives the special tokens that the
  * template may write (bos_token, eos_token, ...). Free it with oxp_chat_template_free.
+ *
+ * What a template can do is bounded, so that one from anywhere may be used: 128 KiB of
+ * source, 4096 operators, names and values in a tag and 1000 elif; when it is rendered,
+ * 4,000,000 steps, 200 lists or dicts inside of each other, 200,000 values or 64 MiB of
+ * text in one, and 16 MiB of prompt. Beyond that it is an error.
  *
  * Errors: OXP_ERR_CHAT_TEMPLATE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
  * OXP_ERR_INVALID_HANDLE.
@@ -1650,9 +1657,9 @@ void oxp_chat_template_free(oxp_chat_template *chat_template);
  * over the others. With `add_generation_prompt` 1 the text ends with the opening of the
  * assistant's answer. Append it with `add_special` 0: the special tokens are in it.
  *
- * Errors: OXP_ERR_CHAT_TEMPLATE (the template raised an error), OXP_ERR_INVALID_ARGUMENT
- * (not such JSON), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
- * OXP_ERR_INVALID_HANDLE.
+ * Errors: OXP_ERR_CHAT_TEMPLATE (the template raised an error or went beyond its bounds),
+ * OXP_ERR_INVALID_ARGUMENT (not such JSON), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE.
  */
 oxp_status oxp_chat_template_render_copy(const oxp_chat_template *chat_template,
                                          const char *messages,

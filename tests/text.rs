@@ -5,6 +5,8 @@ use std::sync::Arc;
 use oxpipe::text::{ChatRequest, ChatTemplate, SpecialTokens, TextError, Tokenizer};
 use serde_json::{Value, json};
 
+#[path = "text/hostile_templates.rs"]
+mod hostile_templates;
 #[path = "text/hostile_tokenizers.rs"]
 mod hostile_tokenizers;
 
@@ -433,12 +435,24 @@ fn what_a_template_or_a_caller_can_get_wrong() {
     for (messages, tools, extra, expected) in [
         ("{", None, None, "messages: not JSON: "),
         ("{}", None, None, "messages: is an object, expected a JSON array"),
+        (
+            "[{}, 3]",
+            None,
+            None,
+            "messages: element 1 is a number, expected a JSON object",
+        ),
+        (
+            "[null]",
+            None,
+            None,
+            "messages: element 0 is null, expected a JSON object",
+        ),
         ("[]", Some("1"), None, "tools: is a number, expected a JSON array"),
         (
             "[]",
             None,
             Some("[]"),
-            "extra arguments: is an array, expected a JSON object",
+            "extra: is an array, expected a JSON object",
         ),
     ] {
         let request = ChatRequest {

@@ -30,6 +30,11 @@ impl Object for TemplateObject {
 /// Parses a template. `tokenizer`, which may be NULL, gives the special tokens that the
 /// template may write (bos_token, eos_token, ...). Free it with oxp_chat_template_free.
 ///
+/// What a template can do is bounded, so that one from anywhere may be used: 128 KiB of
+/// source, 4096 operators, names and values in a tag and 1000 elif; when it is rendered,
+/// 4,000,000 steps, 200 lists or dicts inside of each other, 200,000 values or 64 MiB of
+/// text in one, and 16 MiB of prompt. Beyond that it is an error.
+///
 /// Errors: OXP_ERR_CHAT_TEMPLATE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
 /// OXP_ERR_INVALID_HANDLE.
 #[unsafe(no_mangle)]
@@ -95,9 +100,9 @@ pub extern "C" fn oxp_chat_template_free(chat_template: *mut oxp_chat_template) 
 /// over the others. With `add_generation_prompt` 1 the text ends with the opening of the
 /// assistant's answer. Append it with `add_special` 0: the special tokens are in it.
 ///
-/// Errors: OXP_ERR_CHAT_TEMPLATE (the template raised an error), OXP_ERR_INVALID_ARGUMENT
-/// (not such JSON), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
-/// OXP_ERR_INVALID_HANDLE.
+/// Errors: OXP_ERR_CHAT_TEMPLATE (the template raised an error or went beyond its bounds),
+/// OXP_ERR_INVALID_ARGUMENT (not such JSON), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER,
+/// OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_chat_template_render_copy(
     chat_template: *const oxp_chat_template,

@@ -1,16 +1,23 @@
+use std::io;
 use std::time::SystemTime;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde};
-use minijinja::{Environment, Error, ErrorKind, Value};
-use serde::Serialize;
+use minijinja::value::Serde;
+use minijinja::{Environment, Error, ErrorKind, Value, escape_formatter};
 use serde_json::Value as Json;
-use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
+use super::chat_source::{self, INTO_NAMESPACE, INTO_VARIABLE};
+use super::own_stack::with_own_stack;
 use super::strftime::strftime;
-use super::{SpecialTokens, TextError};
+use super::{SpecialTokens, TextError, chat_format, chat_values};
 
 const NAME: &str = "chat_template";
+
+/// What one rendering may do, as the engine counts it: a step, or 64 bytes of text made on
+/// the way, is 1. A conversation of a thousand messages takes some 100,000.
+const FUEL: u64 = 4_000_000;
+/// Bytes of a rendered prompt; a million tokens are 4 to 5 MB.
+const MAX_PROMPT: usize = 16 << 20;
 
 /// A chat template: Jinja, as Hugging Face's tokenizers use it. Shared.
 ///
@@ -18,6 +25,10 @@ const NAME: &str = "chat_template";
 /// `break` and `continue`, `raise_exception(text)`, `strftime_now(format)` (in UTC),
 /// `tojson` that writes as Python's `json.dumps(ensure_ascii=False)`, Python's methods of
 /// strings, lists and dicts, and `{% generation %}` blocks, whose content is kept.
+///
+/// A template is a file from anywhere, so what it can do is bounded: its length and that of
+/// its tags, its steps, how deep and how large its values are, and the prompt's length. It
+/// runs on a stack of its own.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -42,24 +53,12 @@ pub struct ChatRequest<'a> {
 impl ChatTemplate {
     /// Parses a template; `label` is the file it is from, for messages.
     pub fn new(label: &str, source: &str, special: &SpecialTokens) -> Result<Self, TextError> {
-        let mut environment = Environment::new();
-        let bad_template = |error: Error| TextError::BadTemplate {
-            file: label.to_owned(),
-            message: describe(&error),
-        };
-        let syntax = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build()
-            .map_err(bad_template)?;
-        environment.set_syntax(syntax);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_filter("tojson", tojson);
-        environment.add_function("raise_exception", raise_exception);
-        environment.add_function("strftime_now", |format: &str| strftime(format, SystemTime::now()));
-        environment
-            .add_template_owned(NAME, open_generation_blocks(source))
-            .map_err(bad_template)?;
+        let environment = chat_source::prepare(source)
+            .and_then(|prepared| with_own_stack(|| environment(prepared).map_err(|error| describe(&error)))?)
+            .map_err(|message| TextError::BadTemplate {
+                file: label.to_owned(),
+                message,
+            })?;
         Ok(ChatTemplate {
             environment,
             source: source.to_owned(),
@@ -75,16 +74,34 @@ impl ChatTemplate {
     /// The prompt's text. Encode it with `add_special = false`: the template wrote the
     /// special tokens.
     pub fn render(&self, request: &ChatRequest<'_>) -> Result<String, TextError> {
+        with_own_stack(|| self.fill_in(&self.context(request)?))
+            .unwrap_or_else(|message| Err(TextError::Render { message }))
+    }
+
+    /// The template's variables.
+    fn context(&self, request: &ChatRequest<'_>) -> Result<serde_json::Map<String, Json>, TextError> {
         let messages = parse("messages", request.messages)?;
-        if !messages.is_array() {
-            return Err(not_a("messages", "a JSON array", &messages));
+        let Json::Array(elements) = &messages else {
+            return Err(not_a("messages", "is", "a JSON array", &messages));
+        };
+        if let Some((at, other)) = elements
+            .iter()
+            .enumerate()
+            .find(|(_, element)| !element.is_object())
+        {
+            return Err(not_a(
+                "messages",
+                &format!("element {at} is"),
+                "a JSON object",
+                other,
+            ));
         }
         let tools = match request.tools {
             Some(tools) => parse("tools", tools)?,
             None => Json::Null,
         };
         if !tools.is_array() && !tools.is_null() {
-            return Err(not_a("tools", "a JSON array", &tools));
+            return Err(not_a("tools", "is", "a JSON array", &tools));
         }
         let mut context = serde_json::Map::new();
         for (role, (_, text)) in self.special.named() {
@@ -98,17 +115,65 @@ impl ChatTemplate {
             Json::Bool(request.add_generation_prompt),
         );
         if let Some(extra) = request.extra {
-            match parse("extra arguments", extra)? {
+            match parse("extra", extra)? {
                 Json::Object(extra) => context.extend(extra),
-                other => return Err(not_a("extra arguments", "a JSON object", &other)),
+                other => return Err(not_a("extra", "is", "a JSON object", &other)),
             }
         }
+        Ok(context)
+    }
+
+    fn fill_in(&self, context: &serde_json::Map<String, Json>) -> Result<String, TextError> {
+        let mut prompt = Prompt(Vec::new());
         self.environment
             .get_template(NAME)
-            .and_then(|template| template.render(Serde(&context)))
-            .map_err(|error| TextError::Render {
-                message: describe(&error),
-            })
+            .and_then(|template| template.render_captured_to(Serde(context), &mut prompt).map(drop))
+            .map_err(|error| describe(&error))
+            .and_then(|()| String::from_utf8(prompt.0).map_err(|error| error.to_string()))
+            .map_err(|message| TextError::Render { message })
+    }
+}
+
+/// An engine that knows the one template.
+fn environment(source: String) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    environment.set_syntax(
+        SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()?,
+    );
+    environment.set_fuel(Some(FUEL));
+    environment.set_unknown_method_callback(chat_format::method);
+    environment.set_formatter(|out, state, value| {
+        chat_values::check(state, value)?;
+        escape_formatter(out, state, value)
+    });
+    environment.add_filter("tojson", chat_values::tojson);
+    environment.add_filter(INTO_VARIABLE, chat_values::into_variable);
+    environment.add_filter(INTO_NAMESPACE, chat_values::into_namespace);
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_function("strftime_now", |format: &str| strftime(format, SystemTime::now()));
+    environment.add_template_owned(NAME, source)?;
+    Ok(environment)
+}
+
+/// Takes the prompt as it is written, up to its bound.
+struct Prompt(Vec<u8>);
+
+impl io::Write for Prompt {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_PROMPT {
+            return Err(io::Error::other(format!(
+                "the prompt is longer than {MAX_PROMPT} bytes"
+            )));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -119,7 +184,7 @@ fn parse(what: &'static str, text: &str) -> Result<Json, TextError> {
     })
 }
 
-fn not_a(what: &'static str, expected: &str, found: &Json) -> TextError {
+fn not_a(what: &'static str, is: &str, expected: &str, found: &Json) -> TextError {
     let found = match found {
         Json::Null => "null",
         Json::Bool(_) => "a boolean",
@@ -130,12 +195,17 @@ fn not_a(what: &'static str, expected: &str, found: &Json) -> TextError {
     };
     TextError::BadArgument {
         what,
-        message: format!("is {found}, expected {expected}"),
+        message: format!("{is} {found}, expected {expected}"),
     }
 }
 
 /// The error's own detail, where it is in the template, and what led to it.
 fn describe(error: &Error) -> String {
+    if error.kind() == ErrorKind::OutOfFuel {
+        return format!(
+            "does more than {FUEL} steps, or makes as many times 64 bytes of text; does a loop not end?"
+        );
+    }
     let mut text = error
         .detail()
         .map_or_else(|| error.kind().to_string(), str::to_owned);
@@ -152,97 +222,4 @@ fn describe(error: &Error) -> String {
 
 fn raise_exception(message: &str) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message.to_owned()))
-}
-
-/// `{% generation %}` marks the assistant's own words for training masks; Jinja has no
-/// such tag. As a block that always holds it keeps its whitespace marks.
-fn open_generation_blocks(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start..].find("%}") else {
-            break;
-        };
-        let (before, tag) = (&rest[..start], &rest[start..start + length + 2]);
-        out.push_str(before);
-        let inner = tag.trim_start_matches("{%").trim_end_matches("%}");
-        match inner.trim_matches(['-', '+', ' ', '\t', '\r', '\n']) {
-            "generation" => out.push_str(&tag.replace("generation", "if true")),
-            "endgeneration" => out.push_str(&tag.replace("endgeneration", "endif")),
-            _ => out.push_str(tag),
-        }
-        rest = &rest[start + length + 2..];
-    }
-    out.push_str(rest);
-    out
-}
-
-/// `json.dumps(value, ensure_ascii=False)`, with `indent`, `sort_keys` and `ensure_ascii`.
-fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
-    let indent: Option<usize> = options.get("indent")?;
-    let sort_keys: Option<bool> = options.get("sort_keys")?;
-    let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
-    options.assert_all_used()?;
-    let fail = |error: serde_json::Error| {
-        Error::new(ErrorKind::BadSerialization, "a value cannot be written as JSON").with_source(error)
-    };
-    let mut json = serde_json::to_value(value).map_err(fail)?;
-    if sort_keys == Some(true) {
-        json.sort_all_objects();
-    }
-    let mut bytes = Vec::new();
-    match indent {
-        None => json.serialize(&mut Serializer::with_formatter(&mut bytes, PythonCompact)),
-        Some(width) => {
-            let indent = " ".repeat(width);
-            let formatter = PrettyFormatter::with_indent(indent.as_bytes());
-            json.serialize(&mut Serializer::with_formatter(&mut bytes, formatter))
-        }
-    }
-    .map_err(fail)?;
-    let mut text = String::from_utf8(bytes)
-        .map_err(|_| Error::new(ErrorKind::BadSerialization, "JSON that is not UTF-8"))?;
-    if ensure_ascii == Some(true) {
-        text = escape_non_ascii(&text);
-    }
-    Ok(Value::from(text))
-}
-
-fn escape_non_ascii(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_ascii() {
-            out.push(c);
-        } else {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                out.push_str(&format!("\\u{unit:04x}"));
-            }
-        }
-    }
-    out
-}
-
-/// Python's separators: `", "` and `": "`.
-struct PythonCompact;
-
-impl Formatter for PythonCompact {
-    fn begin_array_value<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_key<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, writer: &mut W) -> std::io::Result<()> {
-        writer.write_all(b": ")
-    }
 }

@@ -3,8 +3,12 @@
 //! Knows nothing of models. Everything re-exported below may be used from outside.
 
 mod chat;
+mod chat_format;
+mod chat_source;
+mod chat_values;
 mod decode;
 mod error;
+mod own_stack;
 mod strftime;
 mod tokenizer;
 mod tokenizer_file;

@@ -290,5 +290,5 @@ const BYTES_TOKENIZER: &str = r#"{
   "added_tokens": [],
   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
   "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
-  "model": {"type": "BPE", "vocab": {"Ã": 0, "©": 1, "a": 2}, "merges": []}
+  "model": {"type": "BPE", "vocab": {"Ã": 0, "©": 1, "a": 2, "Ā": 3}, "merges": []}
 }"#;
