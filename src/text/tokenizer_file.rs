@@ -4,6 +4,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+type Object = serde_json::Map<String, Value>;
+
 /// The parts that are looked at; the vocabulary, which may be long, is passed over.
 #[derive(Deserialize)]
 struct Parts {
@@ -22,14 +24,14 @@ pub(super) fn check(file: &[u8]) -> Result<(), String> {
     each_object(
         "normalizer",
         &parts.normalizer,
-        &mut |place, object| match object.get("precompiled_charsmap") {
+        &|place, object| match object.get("precompiled_charsmap") {
             Some(Value::String(map)) => {
                 check_charsmap(map).map_err(|why| format!("{place}.precompiled_charsmap {why}"))
             }
             _ => Ok(()),
         },
     )?;
-    each_object("pre_tokenizer", &parts.pre_tokenizer, &mut |place, object| {
+    each_object("pre_tokenizer", &parts.pre_tokenizer, &|place, object| {
         let fixed = object.get("type").and_then(Value::as_str) == Some("FixedLength");
         match object.get("length").and_then(Value::as_u64) {
             Some(0) if fixed => Err(format!("{place}.length is 0, expected 1 or more")),
@@ -39,7 +41,7 @@ pub(super) fn check(file: &[u8]) -> Result<(), String> {
     each_object(
         "post_processor",
         &parts.post_processor,
-        &mut |place, object| match object.get("special_tokens") {
+        &|place, object| match object.get("special_tokens") {
             Some(tokens) => check_template(place, object, tokens),
             None => Ok(()),
         },
@@ -50,7 +52,7 @@ pub(super) fn check(file: &[u8]) -> Result<(), String> {
 fn each_object(
     place: &str,
     value: &Value,
-    look: &mut dyn FnMut(&str, &serde_json::Map<String, Value>) -> Result<(), String>,
+    look: &dyn Fn(&str, &Object) -> Result<(), String>,
 ) -> Result<(), String> {
     match value {
         Value::Object(object) => {
@@ -103,11 +105,7 @@ fn check_charsmap(base64: &str) -> Result<(), String> {
 }
 
 /// A template of one sequence may use that sequence and the special tokens that it lists.
-fn check_template(
-    place: &str,
-    object: &serde_json::Map<String, Value>,
-    tokens: &Value,
-) -> Result<(), String> {
+fn check_template(place: &str, object: &Object, tokens: &Value) -> Result<(), String> {
     for template in ["single", "pair"] {
         let pieces = object.get(template).and_then(Value::as_array);
         for (at, piece) in pieces.into_iter().flatten().enumerate() {
