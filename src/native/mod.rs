@@ -29,12 +29,14 @@ pub mod operator;
 pub mod output;
 mod plans;
 pub mod registry;
+mod report;
 mod session;
 pub mod tensor;
 pub mod value;
 mod workspace;
 
 pub use self::model::{read_tensor_proto, read_value_proto};
+pub use self::report::{ModelReport, OperatorUse, RunEstimate, report};
 pub use self::session::NativeSession;
 
 /// Settings of a native session.

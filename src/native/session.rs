@@ -3,10 +3,11 @@ use std::fmt;
 use super::NativeOptions;
 use super::element::ElementType;
 use super::executor::{Executor, Produced, Room, Run};
-use super::graph::{Given, Graph, Request};
+use super::graph::{Given, Graph, Plan, Request};
 use super::model::Model;
 use super::operator::OpError;
 use super::plans::Plans;
+use super::report::{self, RunEstimate};
 use super::tensor::{Dims, Tensor, TensorRef};
 use super::value::{Value, ValueRef};
 use super::workspace::Workspace;
@@ -87,6 +88,34 @@ impl NativeSession {
     ) -> Result<Vec<Value>, ComponentError> {
         self.run_any(inputs, outputs)
             .map_err(|kind| ComponentError::new(self.name.as_str(), kind))
+    }
+
+    /// What a run on inputs of these shapes would take: memory, weights read, products. All
+    /// outputs are asked for.
+    ///
+    /// For tools. Errors are those that a run would meet.
+    pub fn estimate(&mut self, inputs: &[(&str, &[usize])]) -> Result<RunEstimate, ComponentError> {
+        self.estimate_any(inputs)
+            .map_err(|kind| ComponentError::new(self.name.as_str(), kind))
+    }
+
+    fn estimate_any(&mut self, inputs: &[(&str, &[usize])]) -> Result<RunEstimate, ComponentErrorKind> {
+        let io = &self.graph.io;
+        let mut request = Request::default();
+        request.start(&self.graph);
+        for &(name, dims) in inputs {
+            let index = position(&io.inputs, name, 0).ok_or_else(|| ComponentErrorKind::UnknownInput {
+                port: name.to_owned(),
+                known: names(&io.inputs),
+            })?;
+            request.give_tensor(index, dims.iter().copied());
+        }
+        for index in 0..io.outputs.len() {
+            request.ask_output(index);
+        }
+        let mut facts = self.graph.facts.clone();
+        let plan = Plan::new(&self.graph, request, &mut facts, &mut self.workspace)?;
+        Ok(report::estimate(&self.graph, &plan, &facts))
     }
 
     fn run_any(

@@ -17,6 +17,7 @@ mod scope;
 use smallvec::SmallVec;
 
 pub(super) use self::plan::{Given, Plan, Request};
+pub(super) use self::ports::declared_io;
 use super::control::Control;
 use super::element::ElementType;
 use super::infer::{Fact, InferContext, Kind};

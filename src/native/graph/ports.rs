@@ -1,9 +1,11 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::component::{Dim, MAX_RANK, Port, PortType};
+use crate::component::{ComponentIo, Dim, MAX_RANK, Port, PortType};
 use crate::native::element::ElementType;
 use crate::native::infer::{Fact, Kind, SymDim, SymDims, SymbolId};
-use crate::native::model::onnx::{DimensionValue, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto};
+use crate::native::model::onnx::{
+    DimensionValue, ModelProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
+};
 
 /// What a port of no declared type shows.
 const UNTYPED: &str = "untyped";
@@ -41,6 +43,28 @@ pub(super) fn port(info: &ValueInfoProto, optional: bool) -> Result<Port, String
         ty,
         dims,
         optional,
+    })
+}
+
+/// The inputs and outputs that a model declares, without its initializers; types that are left
+/// to inference are not known here.
+pub(in crate::native) fn declared_io(model: &ModelProto) -> Result<ComponentIo, String> {
+    let Some(graph) = &model.graph else {
+        return Ok(ComponentIo::default());
+    };
+    let weights: HashSet<&str> = graph
+        .initializer
+        .iter()
+        .map(|tensor| tensor.name.as_str())
+        .collect();
+    let inputs = graph.input.iter().filter(|info| !weights.contains(&*info.name));
+    Ok(ComponentIo {
+        inputs: inputs.map(|info| port(info, false)).collect::<Result<_, _>>()?,
+        outputs: graph
+            .output
+            .iter()
+            .map(|info| port(info, false))
+            .collect::<Result<_, _>>()?,
     })
 }
 

@@ -1,0 +1,145 @@
+//! Says what an ONNX model is made of, what of it runs natively, and what a run would take.
+//!
+//!     cargo run --release --example inspect -- model.onnx [INPUT=DIM,DIM,...]...
+//!
+//! Dims that the model leaves open and the command does not give are taken as 1.
+
+use std::process::ExitCode;
+
+use oxpipe::component::{ComponentError, ComponentIo, ComponentSession, Dim, ModelSource, Port};
+use oxpipe::native::{NativeOptions, NativeSession, OperatorUse, RunEstimate, report};
+
+const USAGE: &str = "usage: inspect MODEL.onnx [INPUT=DIM,DIM,...]...";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let Some(path) = arguments.next().filter(|first| first != "--help") else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let given: Option<Vec<(String, Vec<usize>)>> = arguments.map(|argument| shape(&argument)).collect();
+    let Some(given) = given else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match inspect(&path, &given) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("inspect: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `name=1,2,3`; a scalar is `name=`.
+fn shape(argument: &str) -> Option<(String, Vec<usize>)> {
+    let (name, dims) = argument.rsplit_once('=')?;
+    let dims = dims.split(',').filter(|dim| !dim.is_empty());
+    let dims: Option<Vec<usize>> = dims.map(|dim| dim.parse().ok()).collect();
+    Some((name.to_owned(), dims?))
+}
+
+fn inspect(path: &str, given: &[(String, Vec<usize>)]) -> Result<(), ComponentError> {
+    let source = ModelSource::file(path);
+    let model = report(&source)?;
+    let producer = match model.producer.as_str() {
+        "" => "an unnamed producer",
+        producer => producer,
+    };
+    println!("{path}: IR version {}, made by {producer}", model.ir_version);
+    match NativeSession::load("", &source, &NativeOptions::default()) {
+        Ok(mut session) => {
+            let io = session.io().clone();
+            ports(&io);
+            operators(&model.operators);
+            println!("\nRuns natively.");
+            let shapes: Vec<(&str, Vec<usize>)> = io
+                .inputs
+                .iter()
+                .map(|port| (port.name.as_str(), dims_of(port, given)))
+                .collect();
+            let inputs: Vec<(&str, &[usize])> = shapes
+                .iter()
+                .map(|(name, dims)| (*name, dims.as_slice()))
+                .collect();
+            cost(&inputs, &session.estimate(&inputs)?);
+        }
+        Err(error) => {
+            ports(&model.io);
+            operators(&model.operators);
+            println!("\nDoes not run natively: {error}");
+        }
+    }
+    Ok(())
+}
+
+fn ports(io: &ComponentIo) {
+    for (what, ports) in [("inputs", &io.inputs), ("outputs", &io.outputs)] {
+        println!("\n{what}:");
+        for port in ports {
+            let optional = if port.optional { ", may be left out" } else { "" };
+            println!("  {}: {} {}{optional}", port.name, port.ty, port.display_dims());
+        }
+    }
+}
+
+fn operators(operators: &[OperatorUse]) {
+    println!("\noperators (nodes, name, version of the model, native definition):");
+    for operator in operators {
+        let domain = match operator.domain.as_str() {
+            "" => "ai.onnx",
+            domain => domain,
+        };
+        let native = match &operator.native {
+            Ok(since) => format!("since {since}"),
+            Err(reason) => format!("NONE: {reason}"),
+        };
+        println!(
+            "  {:>6}  {domain}.{} {} ({native})",
+            operator.count, operator.op_type, operator.version
+        );
+    }
+}
+
+fn dims_of(port: &Port, given: &[(String, Vec<usize>)]) -> Vec<usize> {
+    if let Some((_, dims)) = given.iter().find(|(name, _)| *name == port.name) {
+        return dims.clone();
+    }
+    let dims = port.dims.iter().flatten();
+    dims.map(|dim| match dim {
+        Dim::Fixed(size) => usize::try_from(*size).unwrap_or(1),
+        Dim::Symbol(_) => 1,
+    })
+    .collect()
+}
+
+fn cost(inputs: &[(&str, &[usize])], estimate: &RunEstimate) {
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let shapes: Vec<String> = inputs
+        .iter()
+        .map(|(name, dims)| format!("{name} {dims:?}"))
+        .collect();
+    println!("A run with {}:", shapes.join(", "));
+    println!("  {} nodes", estimate.nodes);
+    println!("  reads {:.2} MiB of weights", mebibytes(estimate.weight_bytes));
+    println!(
+        "  holds up to {:.2} MiB of results at a time",
+        mebibytes(estimate.peak_bytes)
+    );
+    println!(
+        "  multiplies {:.3} million times in matrix products and convolutions",
+        estimate.multiply_adds as f64 / 1e6
+    );
+    if estimate.with_graphs > 0 {
+        println!(
+            "  and what is in the graphs of {} nodes (If, Loop, ...), which is not counted",
+            estimate.with_graphs
+        );
+    }
+    if estimate.unknown > 0 {
+        println!(
+            "  and makes {} results whose size only the run tells",
+            estimate.unknown
+        );
+    }
+}
