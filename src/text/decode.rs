@@ -20,8 +20,8 @@ const PATIENCE: usize = 64;
 /// a run of them ends: one that is out of place makes the whole run U+FFFD.
 ///
 /// Tokens that give no text for long are not decoded again with each that follows, but
-/// whenever their number has grown by a part of [`PATIENCE`]: n tokens take time in
-/// proportion to n, and text may be given out that much later.
+/// whenever their number has grown by a 64th: n tokens take time in proportion to n, and text
+/// may be given out that much later.
 #[derive(Clone, Debug)]
 pub struct DecodeStream {
     tokenizer: Arc<Tokenizer>,

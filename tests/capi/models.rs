@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use oxpipe_test_support::onnx_writer::{BOOL, FLOAT, INT64, Model, Node, Tensor};
+use oxpipe_test_support::onnx_writer::{BOOL, FLOAT, Graph, INT64, Model, Node, Tensor};
 
 /// Codes of `TensorProto.DataType` that cross the interface.
 pub const DTYPES: [i32; 14] = [1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 16, 17, 19];
@@ -31,6 +31,7 @@ pub fn write_models(folder: &Path) {
     write("slow.onnx", slow());
     write("string.onnx", unsupported());
     write("wrong_attribute.onnx", wrong_attribute());
+    write("missing_operators.onnx", missing_operators());
     for dtype in DTYPES {
         for rank in 0..=5 {
             write(&format!("identity_{dtype}_{rank}.onnx"), identity(dtype, rank));
@@ -61,7 +62,7 @@ fn dynamic() -> Vec<u8> {
         .output("y", FLOAT, "[a, b]")
         .output("copy", INT64, "[k]")
         .initializer(Tensor::floats("one", &[], &[1.0]))
-        .node(Node::new("Expand", &["one", "x"], &["y"]))
+        .node(Node::new("Expand", &["one", "x"], &["y"]).name("expand"))
         .node(Node::new("Identity", &["x"], &["copy"]))
         .encode()
 }
@@ -123,6 +124,35 @@ fn wrong_attribute() -> Vec<u8> {
         .input("x", FLOAT, "[n]")
         .output("y", FLOAT, "[n]")
         .node(Node::new("Cast", &["x"], &["y"]).name("to_nothing").int("to", 99))
+        .encode()
+}
+
+/// Operators that nobody has, one of them in a branch.
+fn missing_operators() -> Vec<u8> {
+    let branch = |node: Node| Graph::new().output("b", FLOAT, "[n]").node(node);
+    Model::new()
+        .opset("", 17)
+        .opset("com.example", 1)
+        .input("x", FLOAT, "[n]")
+        .input("yes", BOOL, "[]")
+        .output("y", FLOAT, "[n]")
+        .node(
+            Node::new("Swirl", &["x"], &["a"])
+                .name("first")
+                .domain("com.example"),
+        )
+        .node(
+            Node::new("If", &["yes"], &["y"])
+                .graph(
+                    "then_branch",
+                    branch(
+                        Node::new("Twirl", &["x"], &["b"])
+                            .name("inside")
+                            .domain("com.example"),
+                    ),
+                )
+                .graph("else_branch", branch(Node::new("Neg", &["a"], &["b"]))),
+        )
         .encode()
 }
 

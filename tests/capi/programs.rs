@@ -262,6 +262,11 @@ fn models_that_are_none() {
 }
 
 #[test]
+fn failures() {
+    check("failures", &[path(model_folder()), "BACKEND"]);
+}
+
+#[test]
 fn pipeline() {
     check("pipeline", &[path(package_folder()), "BACKEND"]);
 }
