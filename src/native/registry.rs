@@ -31,6 +31,7 @@ pub(super) enum Build {
 /// The newest version of ONNX's own operators that the table was checked against.
 pub const NEWEST_ONNX_OPSET: i64 = 28;
 
+const ML: &str = "ai.onnx.ml";
 const MS: &str = "com.microsoft";
 
 const fn op(
@@ -209,9 +210,6 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "ReduceSum", &[1, 11, 13], reduce::sum),
     op("", "ReduceSumSquare", &[1, 11, 13, 18], reduce::sum_square),
     op("", "RegexFullMatch", &[20], string::full_match),
-    op("", "StringConcat", &[20], string::concat),
-    op("", "StringNormalizer", &[10], string::normalize),
-    op("", "StringSplit", &[20], string::split),
     op("", "Relu", &[6, 13, 14], unary::relu),
     op("", "Reshape", &[5, 13, 14, 19, 21, 23, 24, 25], reshape::reshape),
     op("", "Resize", &[10, 11, 13, 18, 19], resize::resize),
@@ -250,6 +248,9 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "SplitToSequence", &[11, 24], sequence::split),
     op("", "Sqrt", &[6, 13], unary::sqrt),
     op("", "Squeeze", &[1, 11, 13, 21, 23, 24, 25], reshape::squeeze),
+    op("", "StringConcat", &[20], string::concat),
+    op("", "StringNormalizer", &[10], string::normalize),
+    op("", "StringSplit", &[20], string::split),
     op("", "Sub", &[7, 13, 14], arithmetic::sub),
     op("", "Sum", &[6, 8, 13], variadic::sum),
     op("", "SwiGLU", &[28], swiglu::swiglu),
@@ -257,6 +258,7 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "Tan", &[7, 22], unary::tan),
     op("", "Tanh", &[6, 13], unary::tanh),
     op("", "TensorScatter", &[24], tensor_scatter::tensor_scatter),
+    op("", "TfIdfVectorizer", &[9], ngrams::tf_idf_vectorizer),
     op("", "ThresholdedRelu", &[10, 22], activation::thresholded_relu),
     op("", "Tile", &[6, 13], tile::tile),
     op("", "TopK", &[1, 10, 11, 24], order::top_k),
@@ -267,6 +269,10 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "Upsample", &[7, 9, 10], resize::upsample),
     op("", "Where", &[9, 16], compare::where_),
     op("", "Xor", &[7], compare::xor),
+    op(ML, "ArrayFeatureExtractor", &[1], feature::array_feature_extractor),
+    op(ML, "Binarizer", &[1], feature::binarizer),
+    op(ML, "LabelEncoder", &[1, 2, 4], label_encoder::label_encoder),
+    op(ML, "TreeEnsemble", &[5], tree_ensemble::tree_ensemble),
     op(MS, "Attention", &[1], projected_attention::projected_attention),
     op(MS, "BiasGelu", &[1], bias_gelu::bias_gelu),
     op(MS, "CausalConvWithState", &[1], causal_conv::contrib_causal_conv_with_state),

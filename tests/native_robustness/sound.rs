@@ -12,6 +12,7 @@ use oxpipe_test_support::onnx_writer::Node;
 /// point, else an int or a text.
 const SOUND: &[(&str, &str, &str)] = &[
     ("And", "b:2x3 b:3", ""),
+    ("ArrayFeatureExtractor", "f:2x3 i:4", ""),
     ("Attention", "f:1x2x3x4 f:1x2x5x4 f:1x2x5x4", ""),
     (
         "Attention",
@@ -25,6 +26,7 @@ const SOUND: &[(&str, &str, &str)] = &[
     ),
     ("BatchNormalization", "f:2x3x2 f:3 f:3 f:3 f:3", ""),
     ("Bernoulli", "f:2x3", "dtype=9"),
+    ("Binarizer", "f:2x3", "threshold=0.5"),
     ("BitCast", "f:2x3", "to=6"),
     ("BitShift", "u:2x3 u:3", "direction=LEFT"),
     ("BitwiseAnd", "u:2x3 u:3", ""),
@@ -81,6 +83,9 @@ const SOUND: &[(&str, &str, &str)] = &[
         "f:3x2x4 f:1x12x4 f:1x12x3 f:1x24 - f:1x2x3 f:1x2x3",
         "hidden_size=3",
     ),
+    ("LabelEncoder", "s:2x3", "keys_strings=a,b, values_int64s=5,6"),
+    ("LabelEncoder", "h:2x3", "keys_floats=0.5,1. values_strings=x,y"),
+    ("LabelEncoder", "i:2x3", "classes_strings=x,y"),
     ("LayerNormalization", "f:2x3x4 f:4 f:4", ""),
     ("LpPool", "f:1x2x5", "kernel_shape=3, strides=2,"),
     ("MatMul", "f:2x3x4 f:4x2", ""),
@@ -156,6 +161,18 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("Squeeze", "f:1x3", "axes=0,"),
     ("TensorScatter", "f:2x2x4x3 f:2x2x2x3 =1,2", ""),
     ("TensorScatter", "f:2x4x3 f:2x2x3 =3,9", "mode=circular"),
+    (
+        "TfIdfVectorizer",
+        "i:2x3",
+        "mode=TFIDF min_gram_length=1 max_gram_length=2 max_skip_count=1 ngram_counts=0,2 ngram_indexes=1,0,3 \
+         pool_int64s=0,1,0,1 weights=1.,2.,3.",
+    ),
+    (
+        "TfIdfVectorizer",
+        "s:5",
+        "mode=IDF min_gram_length=2 max_gram_length=2 max_skip_count=9 ngram_counts=0,0 ngram_indexes=2, \
+         pool_strings=a,1.5",
+    ),
     ("Tile", "f:2x3 =2,3", ""),
     ("TopK", "f:2x5 =3", ""),
     ("TopK", "f:2x5", "k=3"),
@@ -221,6 +238,9 @@ pub fn with_attribute(node: Node, text: &str) -> Node {
     }
     if value.contains(',') {
         let values = value.split(',').filter(|value| !value.is_empty());
+        if values.clone().any(|value| value.parse::<f32>().is_err()) {
+            return node.strings(name, &values.collect::<Vec<_>>());
+        }
         return match value.contains('.') {
             true => node.floats(
                 name,

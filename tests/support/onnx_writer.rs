@@ -190,6 +190,12 @@ impl Node {
         })
     }
 
+    pub fn strings(self, name: &str, values: &[&str]) -> Self {
+        self.attribute(name, 8, |attribute| {
+            values.iter().fold(attribute, |all, value| all.bytes(9, value))
+        })
+    }
+
     pub fn tensor(self, name: &str, value: Tensor) -> Self {
         self.attribute(name, 4, |attribute| attribute.message(5, value.0))
     }

@@ -38,6 +38,7 @@ pub(super) mod dropout;
 pub(super) mod einsum;
 mod elementwise;
 pub(super) mod embed_norm;
+pub(super) mod feature;
 mod fft;
 pub(super) mod float_tests;
 pub(super) mod fourier;
@@ -53,6 +54,7 @@ pub(super) mod group_query_attention;
 mod infer;
 pub(super) mod join;
 mod key_mask;
+pub(super) mod label_encoder;
 pub(super) mod linear_attention;
 pub(super) mod loss;
 pub(super) mod matmul;
@@ -61,6 +63,7 @@ mod minifloat;
 pub(super) mod moe;
 mod moves;
 pub(super) mod multi_head_attention;
+pub(super) mod ngrams;
 pub(super) mod norm;
 mod number;
 pub(super) mod one_hot;
@@ -93,6 +96,7 @@ pub(super) mod suppression;
 pub(super) mod swiglu;
 pub(super) mod tensor_scatter;
 pub(super) mod tile;
+pub(super) mod tree_ensemble;
 pub(super) mod triangle;
 pub(super) mod unary;
 pub(super) mod unique;
@@ -113,6 +117,18 @@ fn unsupported(found: ElementType, expected: &'static str) -> OpError {
         found,
         expected: expected.into(),
     }
+}
+
+fn wrong_attribute(name: &str, message: impl Into<String>) -> OpError {
+    OpError::Attribute {
+        name: name.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// An attribute that must be there.
+fn required_attribute<T>(name: &str, value: Option<T>) -> Result<T, OpError> {
+    value.ok_or_else(|| wrong_attribute(name, "is missing"))
 }
 
 /// Inputs 0 and 1, of one type, and the shape that they broadcast to.
