@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::graph::{Graph, Node, Plan, declared_io};
+use super::graph::{Graph, MAX_DEPTH, Node, Plan, declared_io, domain_key};
 use super::infer::Fact;
 use super::model::Model;
 use super::model::onnx::{ModelProto, NodeProto, OperatorSetIdProto};
@@ -36,9 +36,6 @@ pub struct OperatorUse {
     pub native: Result<i64, String>,
 }
 
-/// Graphs in graphs that are looked into; loading has the same bound.
-const MAX_DEPTH: usize = 64;
-
 /// Reads what a model is made of. Works for models that the native runtime lacks operators
 /// of, too.
 ///
@@ -70,7 +67,7 @@ fn operators(proto: &ModelProto) -> Vec<OperatorUse> {
     let functions: HashSet<(&str, &str)> = proto
         .functions
         .iter()
-        .map(|function| (domain(&function.domain), &*function.name))
+        .map(|function| (domain_key(&function.domain), &*function.name))
         .collect();
     let calls = |(domain, op_type, _): &(&str, &str, i64)| functions.contains(&(*domain, *op_type));
     counts
@@ -89,13 +86,6 @@ fn operators(proto: &ModelProto) -> Vec<OperatorUse> {
         .collect()
 }
 
-fn domain(name: &str) -> &str {
-    match name {
-        "ai.onnx" => "",
-        name => name,
-    }
-}
-
 /// How often each operator of each version is there.
 #[derive(Default)]
 struct Counts<'p>(BTreeMap<(&'p str, &'p str, i64), usize>);
@@ -103,8 +93,8 @@ struct Counts<'p>(BTreeMap<(&'p str, &'p str, i64), usize>);
 impl<'p> Counts<'p> {
     fn add(&mut self, nodes: &'p [NodeProto], imports: &'p [OperatorSetIdProto], depth: usize) {
         for node in nodes {
-            let of = domain(&node.domain);
-            let import = imports.iter().find(|import| domain(&import.domain) == of);
+            let of = domain_key(&node.domain);
+            let import = imports.iter().find(|import| domain_key(&import.domain) == of);
             // As in loading: domains other than ONNX's have had one version.
             let default = i64::from(!of.is_empty());
             let version = import.map_or(default, |import| import.version);

@@ -49,7 +49,7 @@ impl Place {
 
 /// Functions may not call themselves, and this runtime recurses into graphs in graphs; this
 /// bounds a file that would go on and on.
-pub(super) const MAX_DEPTH: usize = 64;
+pub(in crate::native) const MAX_DEPTH: usize = 64;
 /// Bounds a file that doubles its size with every call.
 const MAX_NODES: usize = 1 << 20;
 
@@ -153,7 +153,7 @@ fn key(domain: &str, name: &str, overload: &str) -> (String, String, String) {
 }
 
 /// ONNX's own domain has two names.
-pub(super) fn domain_key(domain: &str) -> &str {
+pub(in crate::native) fn domain_key(domain: &str) -> &str {
     match domain {
         "ai.onnx" => "",
         domain => domain,

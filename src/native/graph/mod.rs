@@ -16,6 +16,7 @@ mod scope;
 
 use smallvec::SmallVec;
 
+pub(super) use self::functions::{MAX_DEPTH, domain_key};
 pub(super) use self::plan::{Given, Plan, Request};
 pub(super) use self::ports::declared_io;
 use super::control::Control;
