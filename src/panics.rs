@@ -20,6 +20,19 @@ pub(crate) struct Panic {
     message: String,
 }
 
+impl Panic {
+    /// Goes on with a panic that was caught on another thread.
+    #[cfg(feature = "native")]
+    pub(crate) fn resume(self) -> ! {
+        if DEPTH.get() == 0 {
+            // Nobody has printed it yet.
+            panic!("{self}");
+        }
+        PLACE.set(self.place);
+        std::panic::resume_unwind(Box::new(self.message))
+    }
+}
+
 impl fmt::Display for Panic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at {}: {}", self.place, self.message)

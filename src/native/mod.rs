@@ -11,11 +11,13 @@
 //! - `graph`: from a model to a plan for given input shapes
 //! - `executor`, `workspace`, `plans`: a run of a plan; memory and plans that are kept from
 //!   run to run
+//! - [`workers`]: the threads that kernels share their loops with
 //! - `control`: operators that run graphs of their own
 //! - `session`: the above behind the seam
 //!
 //! `unsafe` is in [`tensor`] (bytes seen as elements), [`output`] (memory that may be
-//! uninitialised), [`operator`] (scratch memory) and `model` (mapped files), and nowhere else.
+//! uninitialised), [`operator`] (scratch memory), [`workers`] (loops lent to other threads) and
+//! `model` (mapped files), and nowhere else.
 
 mod control;
 pub mod element;
@@ -33,21 +35,28 @@ mod report;
 mod session;
 pub mod tensor;
 pub mod value;
+pub mod workers;
 mod workspace;
 
 pub use self::model::{read_tensor_proto, read_value_proto};
 pub use self::report::{ModelReport, OperatorUse, RunEstimate, report};
 pub use self::session::NativeSession;
 
+use self::workers::Workers;
+
 /// Settings of a native session.
 #[derive(Clone, Debug)]
 pub struct NativeOptions {
-    /// Threads that a run may use, the caller's included; results do not depend on it.
-    pub threads: usize,
+    /// Threads that runs may use, the caller's included; results do not depend on it. Sessions
+    /// may share them.
+    pub workers: Workers,
 }
 
 impl Default for NativeOptions {
+    /// The caller's thread alone.
     fn default() -> Self {
-        NativeOptions { threads: 1 }
+        NativeOptions {
+            workers: Workers::alone(),
+        }
     }
 }

@@ -9,12 +9,13 @@ use super::infer::InferContext;
 use super::output::{Memory, OutSlice, OutputTarget, Pool, check_strings};
 use super::tensor::{Dims, TensorRef, byte_count};
 use super::value::{Value, ValueRef};
+use super::workers::Workers;
 use crate::component::AlignedBytes;
 
 /// An operator of a node: attributes read, ready to run any number of times.
 ///
 /// It keeps no state between runs that could change a result, and its results depend on
-/// nothing but inputs and attributes.
+/// nothing but inputs and attributes: not on the number of threads.
 pub trait Operator: Debug + Send + Sync {
     /// Types and dims of the outputs, from those of the inputs and, where they are known,
     /// from values. Called at load, when dims may be symbols or unknown, and again for
@@ -90,8 +91,10 @@ pub enum OpError {
     Message(String),
 }
 
-/// What a kernel sees of a run: its inputs, and the memory for its outputs.
+/// What a kernel sees of a run: its inputs, the memory for its outputs, and the threads that it
+/// may use.
 pub struct RunContext<'a> {
+    pub(super) workers: &'a Workers,
     pub(super) inputs: &'a [Option<ValueRef<'a>>],
     /// `None` for an output that nobody uses, or that has been asked for.
     pub(super) outputs: SmallVec<[Option<OutputTarget<'a>>; 4]>,
@@ -100,6 +103,11 @@ pub struct RunContext<'a> {
 }
 
 impl<'a> RunContext<'a> {
+    /// The threads for loops that are worth it. Results must not depend on how many there are.
+    pub fn workers(&self) -> &'a Workers {
+        self.workers
+    }
+
     /// Inputs that the node lists, the left-out ones in between included.
     pub fn input_count(&self) -> usize {
         self.inputs.len()

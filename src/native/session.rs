@@ -35,14 +35,16 @@ impl NativeSession {
     /// [`MissingOperators`](ComponentErrorKind::MissingOperators), naming all of them, when
     /// the runtime lacks some; with [`InvalidModel`](ComponentErrorKind::InvalidModel) or
     /// [`Io`](ComponentErrorKind::Io) when there is no such file or it is not a model.
-    pub fn load(name: &str, source: &ModelSource, _options: &NativeOptions) -> Result<Self, ComponentError> {
+    pub fn load(name: &str, source: &ModelSource, options: &NativeOptions) -> Result<Self, ComponentError> {
         let graph = Model::open(source)
-            .and_then(|mut model| Graph::load(&mut model).map_err(|kind| model.invalid_node(kind)))
+            .and_then(|mut model| {
+                Graph::load(&mut model, &options.workers).map_err(|kind| model.invalid_node(kind))
+            })
             .map_err(|kind| ComponentError::new(name, kind))?;
         Ok(NativeSession {
             name: name.to_owned(),
             executor: Executor::new(&graph),
-            workspace: Workspace::default(),
+            workspace: Workspace::new(options.workers.clone()),
             plans: Plans::new(&graph),
             graph,
             request: Request::default(),

@@ -7,29 +7,30 @@ use super::operator::{OpError, Operator, RunContext};
 use super::output::{Memory, OutputState, OutputTarget, Pool};
 use super::tensor::Tensor;
 use super::value::{Sequence, Value, ValueRef};
+use super::workers::Workers;
 use crate::component::AlignedBytes;
 
 /// Room of the caller for an output of a node, if there is any.
 pub(super) type NodeRoom<'a> = Option<&'a mut [MaybeUninit<u8>]>;
 
-/// What runs of nodes share and reuse: free buffers, scratch memory, output records.
+/// What runs of nodes share and reuse: threads, free buffers, scratch memory, output records.
 pub(super) struct Workspace {
+    workers: Workers,
     pub(super) pool: Pool,
     scratch: Arc<AlignedBytes>,
     states: Vec<OutputState>,
 }
 
-impl Default for Workspace {
-    fn default() -> Self {
+impl Workspace {
+    pub(super) fn new(workers: Workers) -> Self {
         Workspace {
+            workers,
             pool: Pool::default(),
             scratch: Arc::new(AlignedBytes::EMPTY),
             states: Vec::new(),
         }
     }
-}
 
-impl Workspace {
     /// Runs an operator for those of its `count` outputs that are `used`. On success the
     /// state of each of them is complete, see [`outputs`](Self::outputs).
     pub(super) fn run(
@@ -66,6 +67,7 @@ impl Workspace {
             })
             .collect();
         operator.run(&mut RunContext {
+            workers: &self.workers,
             inputs,
             outputs,
             pool: &mut self.pool,

@@ -61,6 +61,8 @@ struct Shared {
     settings: RuntimeSettings,
     environment: Environment,
     threads: usize,
+    #[cfg(feature = "native")]
+    workers: open::SharedWorkers,
     #[cfg(feature = "ort")]
     ort: open::SharedOrt,
 }
@@ -81,6 +83,8 @@ impl Runtime {
             settings,
             environment,
             threads,
+            #[cfg(feature = "native")]
+            workers: open::SharedWorkers::new(threads),
             #[cfg(feature = "ort")]
             ort: open::SharedOrt::default(),
         }))

@@ -116,7 +116,9 @@ impl Runtime {
         source: &ModelSource,
         threads: usize,
     ) -> Result<Box<dyn ComponentSession>, ComponentError> {
-        let options = crate::native::NativeOptions { threads };
+        let options = crate::native::NativeOptions {
+            workers: self.0.workers.of(threads),
+        };
         let session = crate::native::NativeSession::load(name, source, &options)?;
         Ok(Box::new(session))
     }
@@ -131,6 +133,30 @@ impl Runtime {
         _threads: usize,
     ) -> Result<Box<dyn ComponentSession>, ComponentError> {
         Err(not_built_in(name, "the native runtime", "native"))
+    }
+}
+
+/// The threads that native components share.
+#[cfg(feature = "native")]
+#[derive(Debug)]
+pub(super) struct SharedWorkers(parking_lot::Mutex<crate::native::workers::Workers>);
+
+#[cfg(feature = "native")]
+impl SharedWorkers {
+    pub(super) fn new(threads: usize) -> Self {
+        SharedWorkers(parking_lot::Mutex::new(crate::native::workers::Workers::new(
+            threads,
+        )))
+    }
+
+    /// At most `threads` of them. A component that asks for more than there are gets a larger
+    /// team, and so does who comes after it.
+    fn of(&self, threads: usize) -> crate::native::workers::Workers {
+        let mut workers = self.0.lock();
+        if workers.threads() < threads {
+            *workers = crate::native::workers::Workers::new(threads);
+        }
+        workers.limited_to(threads)
     }
 }
 

@@ -85,8 +85,8 @@
  * child must not use or free what the parent made with the backend "ort" (such a call hangs
  * or crashes inside ONNX Runtime), nor open anything on it if the parent has loaded it.
  * Sessions, pipelines and runs on "native" may be used in the child if no other thread was
- * inside of a call at the fork and "threads" is 1. Open after the fork, or end the child
- * with exec or _exit.
+ * inside of a call at the fork; what the parent has run before works on the calling thread
+ * alone there. Open after the fork, or end the child with exec or _exit.
  *
  * FILES. Models and their external data are mapped, not read, and stay mapped until the last
  * object that needs them is freed. What is written into such a file meanwhile changes

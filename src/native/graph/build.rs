@@ -16,6 +16,7 @@ use crate::native::node::{NamedAttribute, NodeInfo};
 use crate::native::operator::OpError;
 use crate::native::registry::{self, Build};
 use crate::native::tensor::Tensor;
+use crate::native::workers::Workers;
 use crate::native::workspace::Workspace;
 
 /// The first IR version in which an initializer that is also an input is a default that a
@@ -27,9 +28,9 @@ impl Graph {
     ///
     /// Nodes that no output needs are left out before anything else, so that they are no
     /// reason to refuse a model.
-    pub(in crate::native) fn load(model: &mut Model) -> Result<Graph, ComponentErrorKind> {
+    pub(in crate::native) fn load(model: &mut Model, workers: &Workers) -> Result<Graph, ComponentErrorKind> {
         let graph = model.proto.graph.take().unwrap_or_default();
-        let mut loader = Loader::new(model)?;
+        let mut loader = Loader::new(model, workers.clone())?;
         let mut built = loader.graph(graph, Place::default(), None)?;
         loader.finish()?;
         built.graph.metadata = metadata(&model.proto);
@@ -130,7 +131,7 @@ struct BuiltGraph {
 }
 
 impl<'m> Loader<'m> {
-    fn new(model: &'m mut Model) -> Result<Self, ComponentErrorKind> {
+    fn new(model: &'m mut Model, workers: Workers) -> Result<Self, ComponentErrorKind> {
         let functions = std::mem::take(&mut model.proto.functions);
         let opsets = std::iter::once(&model.proto.opset_import)
             .chain(functions.iter().map(|function| &function.opset_import))
@@ -143,7 +144,7 @@ impl<'m> Loader<'m> {
             symbols: Symbols::default(),
             budget: Budget::of_load(),
             opsets,
-            workspace: Workspace::default(),
+            workspace: Workspace::new(workers),
             missing: MissingList::default(),
             first_error: None,
         })
