@@ -256,7 +256,8 @@
 /**
  * Options for oxp_runtime_create:
  *   "threads"       the most threads that a component may use, 1 to 1024; default: one a
- *                   core. Native components use one in this version
+ *                   core. Native components share them: one that runs while another does
+ *                   has the calling thread alone
  *   "ort_library"   path of ONNX Runtime's shared library; default: ORT_DYLIB_PATH, then
  *                   beside liboxpipe, then the system's search path
  */
