@@ -92,9 +92,12 @@ int main(void)
     bad(run, "stop_on_eos", "1", "\"true\" or \"false\"");
     good(run, "chunk_size", "16");
     bad(run, "chunk_size", "0", "from 1");
+    good(run, "logits", "all");
+    good(run, "logits", "last");
+    bad(run, "logits", "first", "\"last\" or \"all\"");
     bad(run, "chunk_size", "4294967296", "4294967295");
     milliseconds(run, "timeout_ms");
-    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, timeout_ms");
+    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, timeout_ms");
 
     /* Keys and values by length: what is behind them does not count. */
     OK(oxp_options_set(run, "max_tokens_and_more", 10, "123 and more", 3, ERR));

@@ -288,6 +288,9 @@
  *   "max_tokens"      tokens to choose after each append; default: the package's limit
  *   "stop_on_eos"     "true" or "false": whether an end token finishes; default "true"
  *   "chunk_size"      the most prompt tokens that one pass feeds; default: all
+ *   "logits"          "last" or "all": the positions of which a pass over several tokens
+ *                     keeps the logits, for oxp_run_get_tensor; default "last", the only
+ *                     ones that choosing a token needs
  *   "timeout_ms"      milliseconds after which a step, generate, forward, finish or
  *                     execute call fails
  */

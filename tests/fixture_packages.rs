@@ -105,6 +105,7 @@ fn settings(max_tokens: u64) -> RunSettings {
         max_tokens: Some(max_tokens),
         stop_on_eos: false,
         chunk_size: None,
+        all_logits: false,
     }
 }
 

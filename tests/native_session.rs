@@ -362,3 +362,75 @@ fn shapes_may_change_from_run_to_run() {
         }
     }
 }
+
+/// A graph whose output "y" is a chain of nodes on "x" [2, 3, 4], and what a run gives for it
+/// whole and with only the last row asked for, with the outputs asked for beside it.
+fn rows_of(model: Model, beside: &[&str]) -> [(Vec<i64>, Vec<u8>); 2] {
+    let mut session = load(model);
+    let values: Vec<f32> = (0..24).map(|i| (i as f32 - 11.0) / 8.0).collect();
+    let bytes = le_floats(&values);
+    let bytes = aligned(&bytes);
+    [false, true].map(|last_row| {
+        let mut outputs: Vec<Output<'_>> = [&["y"], beside]
+            .concat()
+            .into_iter()
+            .map(|name| Output {
+                last_row: last_row && name == "y",
+                ..Output::alloc(name)
+            })
+            .collect();
+        let inputs = [input("x", DataType::Float32, &[2, 3, 4], &bytes)];
+        session
+            .run(&inputs, &mut outputs, &RunControl::default())
+            .unwrap();
+        let (_, shape) = outputs[0].result.dtype_and_shape().unwrap();
+        (shape.to_vec(), owned(&outputs[0]).to_vec())
+    })
+}
+
+fn tall_model(nodes: &[Node]) -> Model {
+    let weights: Vec<f32> = (0..20).map(|i| (i % 7) as f32 - 3.0).collect();
+    let bias = [0.5, -0.25, 1.0, 2.0, -3.0];
+    let model = Model::new()
+        .input("x", FLOAT, "[a,b,4]")
+        .initializer(Tensor::floats("w", &[4, 5], &weights))
+        .initializer(Tensor::floats("bias", &[5], &bias))
+        .initializer(Tensor::floats("rows", &[3, 5], &[1.0; 15]));
+    nodes.iter().cloned().fold(model, Model::node)
+}
+
+#[test]
+fn only_the_last_row_is_computed_where_nothing_else_needs_the_others() {
+    let product = Node::new("MatMul", &["x", "w"], &["p"]);
+    let add = Node::new("Add", &["p", "bias"], &["q"]);
+    let tanh = Node::new("Tanh", &["q"], &["y"]);
+    let model = tall_model(&[product, add, tanh]).output("y", FLOAT, "[a,b,5]");
+    let [(whole_shape, whole), (shape, row)] = rows_of(model, &[]);
+    assert_eq!(whole_shape, [2, 3, 5]);
+    assert_eq!(shape, [1, 1, 5]);
+    assert_eq!(row, whole[whole.len() - 5 * 4..]);
+}
+
+#[test]
+fn all_rows_are_computed_where_something_needs_them() {
+    let product = Node::new("MatMul", &["x", "w"], &["p"]);
+    let whole = |nodes: &[Node]| tall_model(nodes).output("y", FLOAT, "[a,b,c]");
+    // A constant that has rows of its own cannot be cut along.
+    let rows = whole(&[product.clone(), Node::new("Add", &["p", "rows"], &["y"])]);
+    // A matrix that is no constant.
+    let turned = Node::new("Transpose", &["x"], &["t"]).ints("perm", &[0, 2, 1]);
+    let computed = whole(&[turned, Node::new("MatMul", &["x", "t"], &["y"])]);
+    // The same value under two names.
+    let twice = whole(&[product.clone(), identity("p", "y"), identity("p", "z")]);
+    let twice = twice.output("z", FLOAT, "[a,b,c]");
+    for (model, beside) in [(rows, &[][..]), (computed, &[]), (twice, &["z"])] {
+        let [whole, last] = rows_of(model, beside);
+        assert_eq!(last.0[..2], [2, 3]);
+        assert_eq!(last, whole);
+    }
+    // What is an output of its own is whole; what follows from it need not be.
+    let shown = whole(&[product, Node::new("Tanh", &["p"], &["y"])]).output("p", FLOAT, "[a,b,5]");
+    let [whole, last] = rows_of(shown, &["p"]);
+    assert_eq!(last.0, [1, 1, 5]);
+    assert_eq!(last.1, whole.1[whole.1.len() - 5 * 4..]);
+}

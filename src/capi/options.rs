@@ -40,6 +40,9 @@ pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 ///   "max_tokens"      tokens to choose after each append; default: the package's limit
 ///   "stop_on_eos"     "true" or "false": whether an end token finishes; default "true"
 ///   "chunk_size"      the most prompt tokens that one pass feeds; default: all
+///   "logits"          "last" or "all": the positions of which a pass over several tokens
+///                     keeps the logits, for oxp_run_get_tensor; default "last", the only
+///                     ones that choosing a token needs
 ///   "timeout_ms"      milliseconds after which a step, generate, forward, finish or
 ///                     execute call fails
 pub const OXP_OPTIONS_RUN: u32 = 4;
@@ -247,11 +250,12 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
         "chunk_size" => {
             settings.chunk_size = Some(number(key, value, 1, u32::MAX.into())? as usize);
         }
+        "logits" => settings.all_logits = all_logits(key, value)?,
         "timeout_ms" => options.timeout = Some(milliseconds(key, value)?),
         #[cfg(feature = "test-hooks")]
         "test_panic" => options.test_hook.set(key, value)?,
         _ => {
-            let known = ["max_tokens", "stop_on_eos", "chunk_size", "timeout_ms"];
+            let known = ["max_tokens", "stop_on_eos", "chunk_size", "logits", "timeout_ms"];
             return Err(unknown(key, "a run", &known));
         }
     }
@@ -301,6 +305,14 @@ fn flag(key: &str, value: &str) -> Result<bool> {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => Err(invalid(key, value, "\"true\" or \"false\"")),
+    }
+}
+
+fn all_logits(key: &str, value: &str) -> Result<bool> {
+    match value {
+        "last" => Ok(false),
+        "all" => Ok(true),
+        _ => Err(invalid(key, value, "\"last\" or \"all\"")),
     }
 }
 

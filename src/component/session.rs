@@ -45,6 +45,9 @@ pub struct Output<'a> {
     /// tokens fed). Only a promise that holds may be given: a backend may use it to hand
     /// the room to its library before it runs.
     pub known_shape: Option<&'a [i64]>,
+    /// Only the last row, along the last dim, is of use: a backend may leave out those before
+    /// it, and each dim but the last is then 1. One that does not gives all of them.
+    pub last_row: bool,
     /// Set by a call that succeeds.
     pub result: OutputResult,
 }
@@ -56,6 +59,7 @@ impl<'a> Output<'a> {
             name,
             room: None,
             known_shape: None,
+            last_row: false,
             result: OutputResult::Pending,
         }
     }

@@ -114,7 +114,7 @@ impl Executor {
         let result = self.run_steps(&mut run).and_then(|()| {
             let graph = run.graph;
             for (index, (&value, produced)) in graph.outputs.iter().zip(produced).enumerate() {
-                if run.plan.request.outputs.get(index).copied().unwrap_or(false) {
+                if run.plan.request.asks(index) {
                     *produced = Some(self.finish(&mut run, value, index)?);
                 }
             }
@@ -145,9 +145,9 @@ impl Executor {
                 continue;
             };
             let result = match &node.action {
-                Action::Kernel(operator) => {
-                    self.run_kernel(run, node, &**operator).map_err(ControlError::Own)
-                }
+                Action::Kernel(operator) => self
+                    .run_kernel(run, node, &**operator, step.last_row.as_deref())
+                    .map_err(ControlError::Own),
                 Action::Control { operator, first_body } => {
                     self.run_control(run, node, &**operator, *first_body)
                 }
@@ -207,12 +207,14 @@ impl Executor {
         Ok(())
     }
 
-    /// Runs any other operator.
+    /// Runs any other operator. `last_row` are dims of its first input when it is to read
+    /// only the end of that.
     fn run_kernel(
         &mut self,
         run: &mut Run<'_, '_>,
         node: &Node,
         operator: &dyn Operator,
+        last_row: Option<&[usize]>,
     ) -> Result<(), OpError> {
         // Rooms that this node's outputs may go to, taken out so that the others can be read.
         let mut taken: SmallVec<[Option<TakenRoom<'_>>; 4]> = SmallVec::new();
@@ -231,13 +233,16 @@ impl Executor {
             taken.push(room);
         }
         let result = {
-            let values = Lookup {
+            let mut values = Lookup {
                 graph: run.graph,
                 slots: &self.slots,
                 inputs: run.inputs,
                 rooms: run.rooms,
             }
             .read_inputs(node)?;
+            if let (Some(dims), Some(Some(ValueRef::Tensor(first)))) = (last_row, values.first_mut()) {
+                *first = first.tail(dims)?;
+            }
             let lent: SmallVec<[NodeRoom<'_>; 4]> = taken
                 .iter_mut()
                 .map(|room| room.as_mut().map(|(_, memory)| &mut **memory))

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::element::{Element, ElementType};
-use super::infer::InferContext;
+use super::infer::{Fact, InferContext};
 use super::output::{Memory, OutSlice, OutputTarget, Pool, check_strings};
 use super::tensor::{Dims, TensorRef, byte_count};
 use super::value::{Value, ValueRef};
@@ -39,6 +39,14 @@ pub trait Operator: Debug + Send + Sync {
     /// folded into constants.
     fn is_deterministic(&self) -> bool {
         true
+    }
+
+    /// Whether row r of output 0 follows from row r of input 0 alone, where rows are what lies
+    /// along the last dim of an input of rank 2 or more. `others` is what is known of the
+    /// inputs after it: all are constants, or left out.
+    fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {
+        let _ = others;
+        false
     }
 
     /// Whether inputs may be sequences and optionals, read with [`RunContext::value`]. All

@@ -1,6 +1,6 @@
 //! The plans of the last requests, kept so that a repeated one is not planned again.
 
-use super::graph::{Graph, Plan, Request};
+use super::graph::{Graph, Plan, Request, cuts};
 use super::infer::Fact;
 use super::workspace::Workspace;
 use crate::component::{Backend, ComponentErrorKind};
@@ -8,6 +8,8 @@ use crate::component::{Backend, ComponentErrorKind};
 /// The plans of the last requests of one graph, the latest first.
 pub(super) struct Plans {
     recent: Vec<Plan>,
+    /// See [`cuts`].
+    cuts: Vec<Option<usize>>,
     /// Room for making a plan, see [`Plan::new`].
     facts: Vec<Fact>,
 }
@@ -21,6 +23,7 @@ impl Plans {
     pub(super) fn new(graph: &Graph) -> Self {
         Plans {
             recent: Vec::with_capacity(MAX_PLANS),
+            cuts: cuts(graph),
             facts: graph.facts.clone(),
         }
     }
@@ -39,7 +42,7 @@ impl Plans {
                 }
             }
             None => {
-                let plan = Plan::new(graph, request.clone(), &mut self.facts, workspace)?;
+                let plan = Plan::new(graph, request.clone(), &self.cuts, &mut self.facts, workspace)?;
                 self.recent.truncate(MAX_PLANS - 1);
                 self.recent.insert(0, plan);
             }

@@ -3,7 +3,7 @@ use std::fmt;
 use super::NativeOptions;
 use super::element::ElementType;
 use super::executor::{Executor, Produced, Room, Run};
-use super::graph::{Given, Graph, Plan, Request};
+use super::graph::{Asked, Given, Graph, Plan, Request};
 use super::model::Model;
 use super::operator::OpError;
 use super::plans::Plans;
@@ -116,7 +116,7 @@ impl NativeSession {
             request.ask_output(index);
         }
         let mut facts = self.graph.facts.clone();
-        let plan = Plan::new(&self.graph, request, &mut facts, &mut self.workspace)?;
+        let plan = Plan::new(&self.graph, request, &[], &mut facts, &mut self.workspace)?;
         Ok(report::estimate(&self.graph, &plan, &facts))
     }
 
@@ -185,8 +185,13 @@ impl NativeSession {
         for (index, input) in located(&io.inputs, inputs, |input| input.name) {
             self.request.give_tensor(index, sizes(input.value.shape()));
         }
-        for (index, _) in located(&io.outputs, &*outputs, |output| output.name) {
-            self.request.ask_output(index);
+        for (index, output) in located(&io.outputs, &*outputs, |output| output.name) {
+            let asked = if output.last_row {
+                Asked::LastRow
+            } else {
+                Asked::All
+            };
+            self.request.ask(index, asked);
         }
         let plan = self.plans.get(&self.graph, &self.request, &mut self.workspace)?;
 

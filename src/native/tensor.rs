@@ -327,6 +327,21 @@ impl<'a> TensorRef<'a> {
         )))
     }
 
+    /// The last elements under `dims`, which count no more than there are.
+    pub(super) fn tail(self, dims: &'a [usize]) -> Result<Self, OpError> {
+        let bytes = self.bytes()?;
+        let start = bytes.len().checked_sub(byte_count(self.ty, dims)?);
+        match start.and_then(|start| bytes.get(start..)) {
+            Some(bytes) => Ok(TensorRef {
+                dims,
+                data: RefData::Bytes(bytes),
+                owner: None,
+                ..self
+            }),
+            None => Err(OpError::Message(format!("{:?} has no tail {dims:?}", self.dims))),
+        }
+    }
+
     /// A tensor of these elements: one that shares them where they are a tensor's, else a
     /// copy.
     pub fn to_tensor(&self) -> Result<Tensor, OpError> {

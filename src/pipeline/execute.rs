@@ -48,9 +48,9 @@ impl Pool {
         let mut scratch = take(&mut self.scratch);
         let outcome = self
             .take_rooms(index, component, span, spec, &mut scratch)
-            .and_then(|()| self.call(index, component, session, control, &mut scratch));
+            .and_then(|()| self.call(index, component, session, span, control, &mut scratch));
         let outcome = outcome.and_then(|()| check_carried(component, &scratch));
-        let kept = self.keep_results(index, component, outcome.is_ok(), &mut scratch);
+        let kept = self.keep_results(index, component, span, outcome.is_ok(), &mut scratch);
         self.scratch = scratch;
         outcome.and(kept)
     }
@@ -70,7 +70,10 @@ impl Pool {
         scratch.promised.clear();
         for (output, output_spec) in component.outputs.iter().enumerate() {
             let Some(dtype) = output_spec.dtype else { continue };
-            let shape = self.promised_shape(index, component, output, span);
+            let shape = match span.last_row {
+                Some(last) if last == output => None,
+                _ => self.promised_shape(index, component, output, span),
+            };
             let Some(slot) = self
                 .components
                 .get_mut(index)
@@ -137,6 +140,7 @@ impl Pool {
         index: usize,
         component: &ComponentSpec,
         session: &SharedSession,
+        span: Span<'_>,
         control: &RunControl,
         scratch: &mut Scratch,
     ) -> Result<(), PipelineError> {
@@ -160,7 +164,10 @@ impl Pool {
                 continue;
             };
             outputs.push(match promised {
-                None => Output::alloc(&port.name),
+                None => Output {
+                    last_row: span.last_row == Some(output),
+                    ..Output::alloc(&port.name)
+                },
                 Some(shape) => Output {
                     known_shape: Some(shape),
                     ..Output::into_room(&port.name, value.room())
@@ -190,6 +197,7 @@ impl Pool {
         &mut self,
         index: usize,
         component: &ComponentSpec,
+        span: Span<'_>,
         good: bool,
         scratch: &mut Scratch,
     ) -> Result<(), PipelineError> {
@@ -203,9 +211,11 @@ impl Pool {
                 .and_then(|values| values.outputs.get_mut(output));
             let Some(slot) = slot else { continue };
             if good {
-                if let (Err(error), Some(port)) =
-                    (value.take_result(result), component.io.outputs.get(output))
-                {
+                let taken = value.take_result(result).and_then(|()| match span.last_row {
+                    Some(last) if last == output => value.keep_last_row(),
+                    _ => Ok(()),
+                });
+                if let (Err(error), Some(port)) = (taken, component.io.outputs.get(output)) {
                     outcome = Err(at_port(component, port, error));
                 }
                 slot.written = true;

@@ -34,6 +34,8 @@ pub(super) struct Span<'t> {
     pub ids: &'t [i32],
     /// Positions before the span, those in the caches included.
     pub past: usize,
+    /// An output of the component of which the last row is enough.
+    pub last_row: Option<usize>,
 }
 
 impl Pool {

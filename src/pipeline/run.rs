@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::component::{ComponentError, DataType, RunControl, TensorView, check_value};
 use crate::generation::{FinishReason, StopConditions, log_probability};
-use crate::package::{ComponentSpec, Phase, TokenLoop};
+use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec, TokenLoop};
 
 use super::convert::write_integers;
 use super::open::vocabulary;
@@ -27,6 +27,10 @@ pub struct RunSettings {
     pub stop_on_eos: bool,
     /// The most tokens that one pass feeds; `None` feeds a whole prompt at once.
     pub chunk_size: Option<usize>,
+    /// Whether a pass over several tokens keeps the logits of all of them. Choosing a token
+    /// needs the last position's alone, and to compute no others saves a good part of a
+    /// prompt's work.
+    pub all_logits: bool,
 }
 
 impl Default for RunSettings {
@@ -35,6 +39,7 @@ impl Default for RunSettings {
             max_tokens: None,
             stop_on_eos: true,
             chunk_size: None,
+            all_logits: false,
         }
     }
 }
@@ -68,6 +73,8 @@ pub struct Run {
     pub(super) ran: usize,
     /// Whether the decoder keeps a cache, so that a step needs only the new tokens.
     pub(super) keeps_cache: bool,
+    /// Whether nobody looks at the logits of positions before the last of a pass.
+    pub(super) last_logits_only: bool,
     /// The caches depend on something that has changed.
     pub(super) restart: bool,
     /// Of the last position that ran.
@@ -122,6 +129,7 @@ impl Run {
             activity: Activity::new(spec),
             ran: 0,
             keeps_cache,
+            last_logits_only: !settings.all_logits && !feeds_logits(spec),
             restart: false,
             logits: Vec::new(),
             next_logits: Vec::new(),
@@ -567,6 +575,16 @@ impl Run {
             }),
         }
     }
+}
+
+/// Whether a component reads the logits.
+fn feeds_logits(spec: &PipelineSpec) -> bool {
+    let logits = spec.token_loop.map(|token_loop| OutputRef {
+        component: token_loop.decoder,
+        output: token_loop.logits,
+    });
+    let mut inputs = spec.components.iter().flat_map(|component| &component.inputs);
+    inputs.any(|input| matches!(input.source, InputSource::Edge(from) if Some(from) == logits))
 }
 
 fn check_settings(

@@ -99,6 +99,8 @@ impl Run {
             let span = Span {
                 ids: ids(self.transcript.tokens(), range.clone()),
                 past: range.start,
+                last_row: (index == token_loop.decoder && self.last_logits_only && range.len() > 1)
+                    .then_some(token_loop.logits),
             };
             self.pool.execute(spec, &shared.sessions, index, span, control)?;
             self.stats.component_runs += 1;
@@ -154,6 +156,7 @@ impl Run {
         let span = Span {
             ids: self.transcript.tokens(),
             past: 0,
+            last_row: None,
         };
         self.pool
             .execute(&shared.spec, &shared.sessions, index, span, control)?;

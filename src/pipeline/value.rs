@@ -124,6 +124,30 @@ impl Value {
         copied
     }
 
+    /// Forgets all but the last row, along the last dim; the other dims become 1.
+    pub fn keep_last_row(&mut self) -> Result<(), TensorError> {
+        let Some(view) = self.view() else { return Ok(()) };
+        let mut shape = Shape::from_slice(view.shape());
+        let leading = shape.len().saturating_sub(1);
+        let leading = shape.get_mut(..leading).unwrap_or_default();
+        if leading.contains(&0) || leading.iter().all(|&dim| dim == 1) {
+            return Ok(());
+        }
+        leading.fill(1);
+        let dtype = view.dtype();
+        let start = view.bytes().len().saturating_sub(byte_len(dtype, &shape)?);
+        match self.made.take() {
+            Some(tensor) => {
+                let row = TensorView::new(dtype, &shape, tensor.bytes().get(start..).unwrap_or_default())?;
+                self.copy_from(row)
+            }
+            None => {
+                self.room.copy_within(start.., 0);
+                self.write(dtype, &shape).map(|_| ())
+            }
+        }
+    }
+
     /// Keeps the first `len` entries along `axis`, closing the gaps in place.
     pub fn truncate(&mut self, axis: usize, len: i64) {
         let Some(&old) = self.shape.get(axis) else { return };

@@ -172,8 +172,21 @@ fn wrong_addresses_and_values_are_refused_at_once() {
     );
     run.append_tokens(&PROMPT).unwrap();
     run.step(&RunControl::default()).unwrap();
-    assert_eq!(floats(run.get_tensor("model.logits").unwrap()).len(), 4 * 8);
-    assert_eq!(run.logits().unwrap().len(), 8);
+    let last = run.get_tensor("model.logits").unwrap();
+    assert_eq!(last.shape(), [1, 1, 8]);
+    let last = floats(last);
+    assert_eq!(run.logits().unwrap(), last);
+    let all = RunSettings {
+        all_logits: true,
+        ..RunSettings::default()
+    };
+    let mut run = Run::new(&pipeline, &all).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    run.step(&RunControl::default()).unwrap();
+    let rows = run.get_tensor("model.logits").unwrap();
+    assert_eq!(rows.shape(), [1, 4, 8]);
+    assert_eq!(floats(rows)[3 * 8..], last);
+    assert_eq!(run.logits().unwrap(), last);
     let bad = RunSettings {
         max_tokens: Some(0),
         ..RunSettings::default()

@@ -8,6 +8,7 @@ mod attributes;
 mod build;
 mod fold;
 mod functions;
+mod last_row;
 mod missing;
 mod order;
 mod plan;
@@ -17,7 +18,8 @@ mod scope;
 use smallvec::SmallVec;
 
 pub(super) use self::functions::{MAX_DEPTH, domain_key};
-pub(super) use self::plan::{Given, Plan, Request};
+pub(super) use self::last_row::cuts;
+pub(super) use self::plan::{Asked, Given, Plan, Request};
 pub(super) use self::ports::declared_io;
 use super::control::Control;
 use super::element::ElementType;

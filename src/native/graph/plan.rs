@@ -1,7 +1,7 @@
 use smallvec::SmallVec;
 
 use super::fold::{Budget, Folded, fold};
-use super::{Graph, ValueId};
+use super::{Graph, Node, ValueId};
 use crate::component::ComponentErrorKind;
 use crate::native::infer::{Fact, SymDim};
 use crate::native::tensor::{Dims, Tensor};
@@ -14,7 +14,17 @@ pub(in crate::native) struct Request {
     /// What is given, in the order of the graph's inputs.
     pub(in crate::native) inputs: Vec<Option<Given>>,
     /// Which outputs are asked for, in the order of the graph's.
-    pub(in crate::native) outputs: Vec<bool>,
+    pub(in crate::native) outputs: Vec<Asked>,
+}
+
+/// How much of an output is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::native) enum Asked {
+    #[default]
+    Nothing,
+    /// The last row is enough; rows before it may come too.
+    LastRow,
+    All,
 }
 
 /// What a plan depends on of an input that is given.
@@ -41,7 +51,7 @@ impl Request {
         self.inputs.clear();
         self.inputs.resize(graph.inputs.len(), None);
         self.outputs.clear();
-        self.outputs.resize(graph.outputs.len(), false);
+        self.outputs.resize(graph.outputs.len(), Asked::Nothing);
     }
 
     pub(in crate::native) fn give_tensor(&mut self, index: usize, dims: impl Iterator<Item = usize>) {
@@ -62,9 +72,20 @@ impl Request {
     }
 
     pub(in crate::native) fn ask_output(&mut self, index: usize) {
+        self.ask(index, Asked::All);
+    }
+
+    pub(in crate::native) fn ask(&mut self, index: usize, asked: Asked) {
         if let Some(output) = self.outputs.get_mut(index) {
-            *output = true;
+            *output = asked;
         }
+    }
+
+    /// Whether any of an output is asked for.
+    pub(in crate::native) fn asks(&self, index: usize) -> bool {
+        self.outputs
+            .get(index)
+            .is_some_and(|&asked| asked != Asked::Nothing)
     }
 }
 
@@ -73,6 +94,8 @@ impl Request {
 pub(in crate::native) struct Step {
     /// Index into the graph's nodes.
     pub(in crate::native) node: usize,
+    /// The node reads only the last row of its first input, under these dims.
+    pub(in crate::native) last_row: Option<Dims>,
     /// Values that nothing reads after this step.
     pub(in crate::native) last_uses: SmallVec<[ValueId; 4]>,
 }
@@ -96,11 +119,13 @@ pub(in crate::native) struct Plan {
 }
 
 impl Plan {
-    /// Makes a plan. `facts` is room for what is known of each value, kept from plan to
-    /// plan; it starts as a copy of the graph's.
+    /// Makes a plan. `cuts` are the graph's, see [`cuts`](super::last_row::cuts). `facts` is
+    /// room for what is known of each value, kept from plan to plan; it starts as a copy of
+    /// the graph's.
     pub(in crate::native) fn new(
         graph: &Graph,
         request: Request,
+        cuts: &[Option<usize>],
         facts: &mut [Fact],
         workspace: &mut Workspace,
     ) -> Result<Plan, ComponentErrorKind> {
@@ -120,7 +145,7 @@ impl Plan {
             };
             set(facts, input.value, fact);
         }
-        let asked = |index: usize| request.outputs.get(index).copied().unwrap_or(false);
+        let asked = |index: usize| request.asks(index);
         let mut needed = vec![false; facts.len()];
         for (_, value) in graph
             .outputs
@@ -144,11 +169,26 @@ impl Plan {
                     .for_each(|value| mark(&mut needed, *value));
             }
         }
-        for (node, runs) in graph.nodes.iter().zip(&mut runs).filter(|(_, runs)| **runs) {
+        let mut last_rows: SmallVec<[(usize, Dims); 1]> = SmallVec::new();
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let Some(runs) = runs.get_mut(index).filter(|runs| **runs) else {
+                continue;
+            };
+            let is_cut =
+                |(cut, asked): (&Option<usize>, &Asked)| *cut == Some(index) && *asked == Asked::LastRow;
+            let whole = match cuts.iter().zip(&request.outputs).any(is_cut) {
+                true => cut_input(node, facts),
+                false => None,
+            };
             let inferred = node
                 .infer(facts)
                 .and_then(|outputs| fold(node, facts, outputs, &mut Budget::of_plan(), workspace))
-                .map_err(|error| node.error(error))?;
+                .map_err(|error| node.error(error));
+            if let Some((source, whole, dims)) = whole {
+                set(facts, source, whole);
+                last_rows.push((index, dims));
+            }
+            let inferred = inferred?;
             let outputs = match inferred {
                 Folded::Known(outputs) => {
                     *runs = false;
@@ -191,8 +231,10 @@ impl Plan {
                     last_uses.push(value);
                 }
             }
+            let last_row = last_rows.iter().find(|(cut, _)| *cut == index);
             steps.push(Step {
                 node: index,
+                last_row: last_row.map(|(_, dims)| dims.clone()),
                 last_uses,
             });
         }
@@ -227,6 +269,25 @@ impl Plan {
     pub(in crate::native) fn is_read(&self, value: ValueId) -> bool {
         is_marked(&self.produced, value)
     }
+}
+
+/// Makes the first input of a node its last row, if its dims are known and it has more than
+/// one: the input, what was known of it, and the dims that it has now.
+fn cut_input(node: &Node, facts: &mut [Fact]) -> Option<(ValueId, Fact, Dims)> {
+    let source = node.inputs.first().copied().flatten()?;
+    let fact = facts
+        .get_mut(source.index())
+        .filter(|fact| fact.value.is_none())?;
+    let mut dims = fact.fixed_dims()?;
+    let (&mut row, leading) = dims.split_last_mut()?;
+    if leading.contains(&0) || leading.iter().all(|&dim| dim == 1) || row == 0 {
+        return None;
+    }
+    leading.fill(1);
+    let cut = dims.iter().map(|&dim| SymDim::Fixed(dim)).collect();
+    let whole = fact.clone();
+    fact.dims = Some(cut);
+    Some((source, whole, dims))
 }
 
 fn set(facts: &mut [Fact], value: ValueId, fact: Fact) {

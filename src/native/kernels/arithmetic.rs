@@ -13,7 +13,7 @@ use super::infer::{broadcast_inputs, input_type};
 use super::number::{Number, Scalar};
 use super::{Built, broadcast, pair};
 use crate::native::element::ElementType;
-use crate::native::infer::InferContext;
+use crate::native::infer::{Fact, InferContext};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::TensorRef;
@@ -64,6 +64,13 @@ impl Operator for Arithmetic {
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let (a, b, dims) = pair(cx)?;
         with_number!(a.element_type(), T => self.run_as::<T>(cx, &a, &b, &dims))
+    }
+
+    fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {
+        others
+            .iter()
+            .flatten()
+            .all(|fact| fact.dims.as_ref().is_some_and(|dims| dims.len() <= 1))
     }
 }
 

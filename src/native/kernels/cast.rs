@@ -15,7 +15,7 @@ use super::minifloat::{self, E8M0Rounding, Minifloat, decode_e8m0, encode_e8m0};
 use crate::native::element::{
     Bool, Element, ElementType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, I2, I4, U2, U4,
 };
-use crate::native::infer::InferContext;
+use crate::native::infer::{Fact, InferContext};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 
@@ -126,6 +126,10 @@ impl Operator for Cast {
                 Err(super::unsupported(other, "a real number or a string"))
             }
         }
+    }
+
+    fn is_row_wise(&self, _others: &[Option<&Fact>]) -> bool {
+        true
     }
 }
 

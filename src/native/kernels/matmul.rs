@@ -13,7 +13,7 @@ use super::infer::broadcast as broadcast_facts;
 use super::number::Number;
 use super::strided::{Strided, broadcast_strides};
 use crate::native::element::ElementType;
-use crate::native::infer::{InferContext, SymDim, SymDims};
+use crate::native::infer::{Fact, InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, element_count};
@@ -107,6 +107,13 @@ impl Operator for MatMul {
             product.multiply(a.slice::<T>()?, b.slice::<T>()?, y);
             Ok(())
         })
+    }
+
+    fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {
+        others
+            .iter()
+            .flatten()
+            .all(|fact| fact.dims.as_ref().is_some_and(|dims| dims.len() == 2))
     }
 }
 

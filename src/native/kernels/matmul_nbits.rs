@@ -18,7 +18,7 @@ use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len};
 use super::dispatch::with_float;
 use super::number::{Float, Scalar};
 use crate::native::element::ElementType;
-use crate::native::infer::{InferContext, SymDim};
+use crate::native::infer::{Fact, InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, TensorRef};
@@ -96,6 +96,10 @@ impl Operator for MatMulNBits {
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let a = cx.required(A)?;
         with_float!(a.element_type(), T => self.run_as::<T>(cx, &a))
+    }
+
+    fn is_row_wise(&self, _others: &[Option<&Fact>]) -> bool {
+        true
     }
 }
 

@@ -26,7 +26,7 @@ use super::elementwise::map;
 use super::infer::like_first_input;
 use super::number::{Float, Number, Real, Scalar};
 use crate::native::element::{Bool, ElementType};
-use crate::native::infer::InferContext;
+use crate::native::infer::{Fact, InferContext};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::TensorRef;
@@ -164,6 +164,10 @@ impl Operator for OfFloat {
         let x = cx.required(0)?;
         with_float!(x.element_type(), T => self.run_as::<T>(cx, &x))
     }
+
+    fn is_row_wise(&self, _others: &[Option<&Fact>]) -> bool {
+        true
+    }
 }
 
 impl OfFloat {
@@ -215,6 +219,10 @@ impl Operator for OfNumber {
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let x = cx.required(0)?;
         with_number!(x.element_type(), T => self.run_as::<T>(cx, &x))
+    }
+
+    fn is_row_wise(&self, _others: &[Option<&Fact>]) -> bool {
+        true
     }
 }
 
