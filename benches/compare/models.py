@@ -381,11 +381,17 @@ def quantise_gguf(source, path, fmt):
 
     import llama_cpp
 
+    @ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+    def silent(_level, _text, _data):
+        pass
+
+    llama_cpp.llama_log_set(silent, None)
     options = llama_cpp.llama_model_quantize_default_params()
     kinds = {"int8": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0, "int4": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0}
     options.ftype, options.pure = kinds[fmt], True
     if llama_cpp.llama_model_quantize(str(source).encode(), str(path).encode(), ctypes.byref(options)):
         raise RuntimeError(f"llama.cpp could not quantise {source}")
+    llama_cpp.llama_log_set(ctypes.cast(None, type(silent)), None)
 
 
 def once(path, make):
