@@ -54,6 +54,15 @@ static void backends(oxp_options *options, const char *key)
     bad(options, key, "", "\"auto\", \"native\" or \"ort\"");
 }
 
+static void passes(oxp_options *options)
+{
+    good(options, "native.disable_passes", "");
+    good(options, "native.disable_passes", "all");
+    good(options, "native.disable_passes", "identity,cast, constant_folding");
+    bad(options, "native.disable_passes", "casts", "constant_folding, constant_if, identity");
+    bad(options, "native.disable_passes", "cast;identity", "with commas");
+}
+
 int main(void)
 {
     oxp_options *runtime = create(OXP_OPTIONS_RUNTIME);
@@ -75,15 +84,17 @@ int main(void)
     good(session, "name", "decoder");
     milliseconds(session, "load_timeout_ms");
     milliseconds(session, "run_timeout_ms");
-    unknown(session, "max_tokens", "backend, threads, name, load_timeout_ms, run_timeout_ms");
+    passes(session);
+    unknown(session, "max_tokens", "backend, threads, name, load_timeout_ms, run_timeout_ms, native.disable_passes");
     unknown(session, "", "backend");
 
     threads(pipeline);
     backends(pipeline, "backend");
     backends(pipeline, "backend.decoder");
     milliseconds(pipeline, "load_timeout_ms");
+    passes(pipeline);
     unknown(pipeline, "backend.", "backend.NAME");
-    unknown(pipeline, "backends", "backend, backend.NAME, threads, load_timeout_ms");
+    unknown(pipeline, "backends", "backend, backend.NAME, threads, load_timeout_ms, native.disable_passes");
 
     good(run, "max_tokens", "1");
     bad(run, "max_tokens", "0", "from 1");

@@ -53,6 +53,7 @@ fn inspect(path: &str, given: &[(String, Vec<usize>)]) -> Result<(), ComponentEr
             ports(&io);
             operators(&model.operators);
             println!("\nRuns natively.");
+            passes(&session.passes());
             let shapes: Vec<(&str, Vec<usize>)> = io
                 .inputs
                 .iter()
@@ -97,6 +98,19 @@ fn operators(operators: &[OperatorUse]) {
         println!(
             "  {:>6}  {domain}.{} {} ({native})",
             operator.count, operator.op_type, operator.version
+        );
+    }
+}
+
+fn passes(passes: &[(&str, usize)]) {
+    let passes: Vec<String> = passes
+        .iter()
+        .map(|(name, times)| format!("{name} {times}"))
+        .collect();
+    if !passes.is_empty() {
+        println!(
+            "Graph passes that changed it, and how often: {}.",
+            passes.join(", ")
         );
     }
 }

@@ -270,6 +270,9 @@
  *   "name"            what messages call the graph; default: nothing
  *   "load_timeout_ms" milliseconds after which opening fails
  *   "run_timeout_ms"  milliseconds after which each run fails
+ *   "native.disable_passes"
+ *                     graph passes that the native runtime leaves out: names with commas
+ *                     between them, or "all"; default: none. README.md lists them
  */
 #define OXP_OPTIONS_SESSION 2
 
@@ -280,6 +283,8 @@
  *   "backend.NAME"    for the component NAME
  *   "threads"         1 to 1024; default: the runtime's
  *   "load_timeout_ms" milliseconds after which opening fails
+ *   "native.disable_passes"
+ *                     as for sessions, for every component
  */
 #define OXP_OPTIONS_PIPELINE 3
 

@@ -36,6 +36,7 @@ fn options(backend: BackendChoice) -> ComponentOptions {
     ComponentOptions {
         backend,
         threads: Some(1),
+        ..ComponentOptions::default()
     }
 }
 

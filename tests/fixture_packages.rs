@@ -288,7 +288,7 @@ fn tiny_vlm_multibinding_with_a_stale_tensor() {
             let model = ModelSource::file(path.join(format!("{name}.onnx")));
             let options = ComponentOptions {
                 backend,
-                threads: None,
+                ..ComponentOptions::default()
             };
             runtime().open_component(name, &model, &options).unwrap().session
         };

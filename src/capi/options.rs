@@ -28,6 +28,9 @@ pub const OXP_OPTIONS_RUNTIME: u32 = 1;
 ///   "name"            what messages call the graph; default: nothing
 ///   "load_timeout_ms" milliseconds after which opening fails
 ///   "run_timeout_ms"  milliseconds after which each run fails
+///   "native.disable_passes"
+///                     graph passes that the native runtime leaves out: names with commas
+///                     between them, or "all"; default: none. README.md lists them
 pub const OXP_OPTIONS_SESSION: u32 = 2;
 /// Options for oxp_pipeline_open and oxp_pipeline_open_memory:
 ///   "backend"         for components without an option of their own: "auto", "native" or
@@ -35,6 +38,8 @@ pub const OXP_OPTIONS_SESSION: u32 = 2;
 ///   "backend.NAME"    for the component NAME
 ///   "threads"         1 to 1024; default: the runtime's
 ///   "load_timeout_ms" milliseconds after which opening fails
+///   "native.disable_passes"
+///                     as for sessions, for every component
 pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 /// Options for oxp_run_create:
 ///   "max_tokens"      tokens to choose after each append; default: the package's limit
@@ -76,6 +81,8 @@ enum Options {
 pub(super) struct SessionOptions {
     pub backend: BackendChoice,
     pub threads: Option<usize>,
+    #[cfg(feature = "native")]
+    pub disabled_passes: crate::native::DisabledPasses,
     pub name: String,
     pub load_timeout: Option<Duration>,
     pub run_timeout: Option<Duration>,
@@ -211,10 +218,19 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
         "name" => settings.name = value.to_owned(),
         "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
         "run_timeout_ms" => settings.run_timeout = Some(milliseconds(key, value)?),
+        #[cfg(feature = "native")]
+        DISABLE_PASSES => settings.disabled_passes = disabled_passes(key, value)?,
         #[cfg(feature = "test-hooks")]
         "test_panic" => settings.test_hook.set(key, value)?,
         _ => {
-            let known = ["backend", "threads", "name", "load_timeout_ms", "run_timeout_ms"];
+            let known = [
+                "backend",
+                "threads",
+                "name",
+                "load_timeout_ms",
+                "run_timeout_ms",
+                DISABLE_PASSES,
+            ];
             return Err(unknown(key, "a session", &known));
         }
     }
@@ -227,6 +243,8 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
         "backend" => options.backend = Some(backend(key, value)?),
         "threads" => options.threads = Some(threads(key, value)?),
         "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
+        #[cfg(feature = "native")]
+        DISABLE_PASSES => options.disabled_passes = disabled_passes(key, value)?,
         _ => match key.strip_prefix("backend.") {
             Some(component) if !component.is_empty() => {
                 let choice = backend(key, value)?;
@@ -234,7 +252,13 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
                 options.component_backends.push((component.to_owned(), choice));
             }
             _ => {
-                let known = ["backend", "backend.NAME", "threads", "load_timeout_ms"];
+                let known = [
+                    "backend",
+                    "backend.NAME",
+                    "threads",
+                    "load_timeout_ms",
+                    DISABLE_PASSES,
+                ];
                 return Err(unknown(key, "a pipeline", &known));
             }
         },
@@ -260,6 +284,21 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Known to builds that have the native runtime.
+const DISABLE_PASSES: &str = "native.disable_passes";
+
+#[cfg(feature = "native")]
+fn disabled_passes(key: &str, value: &str) -> Result<crate::native::DisabledPasses> {
+    value.parse().map_err(|_| {
+        let known: Vec<&str> = crate::native::DisabledPasses::known().collect();
+        let expected = format!(
+            "\"all\", or of these, with commas between them: {}",
+            known.join(", ")
+        );
+        invalid(key, value, &expected)
+    })
 }
 
 fn unknown(key: &str, what: &str, known: &[&str]) -> Failure {

@@ -74,6 +74,8 @@ impl SessionObject {
         let component_options = ComponentOptions {
             backend: options.backend,
             threads: options.threads,
+            #[cfg(feature = "native")]
+            disabled_passes: options.disabled_passes,
         };
         let opened = runtime.open_component(&options.name, source, &component_options)?;
         cancel::check(control)?;

@@ -38,6 +38,7 @@ pub mod value;
 pub mod workers;
 mod workspace;
 
+pub use self::graph::{DisabledPasses, UnknownPass};
 pub use self::model::{read_tensor_proto, read_value_proto};
 pub use self::report::{ModelReport, OperatorUse, RunEstimate, report};
 pub use self::session::NativeSession;
@@ -50,6 +51,8 @@ pub struct NativeOptions {
     /// Threads that runs may use, the caller's included; results do not depend on it. Sessions
     /// may share them.
     pub workers: Workers,
+    /// Graph passes that are left out.
+    pub disabled_passes: DisabledPasses,
 }
 
 impl Default for NativeOptions {
@@ -57,6 +60,7 @@ impl Default for NativeOptions {
     fn default() -> Self {
         NativeOptions {
             workers: Workers::alone(),
+            disabled_passes: DisabledPasses::default(),
         }
     }
 }

@@ -38,7 +38,8 @@ impl NativeSession {
     pub fn load(name: &str, source: &ModelSource, options: &NativeOptions) -> Result<Self, ComponentError> {
         let graph = Model::open(source)
             .and_then(|mut model| {
-                Graph::load(&mut model, &options.workers).map_err(|kind| model.invalid_node(kind))
+                Graph::load(&mut model, &options.workers, options.disabled_passes)
+                    .map_err(|kind| model.invalid_node(kind))
             })
             .map_err(|kind| ComponentError::new(name, kind))?;
         Ok(NativeSession {
@@ -99,6 +100,12 @@ impl NativeSession {
     pub fn estimate(&mut self, inputs: &[(&str, &[usize])]) -> Result<RunEstimate, ComponentError> {
         self.estimate_any(inputs)
             .map_err(|kind| ComponentError::new(self.name.as_str(), kind))
+    }
+
+    /// The graph passes that found what they look for, and how often, bodies included; for
+    /// tools.
+    pub fn passes(&self) -> Vec<(&'static str, usize)> {
+        self.graph.passes.counts().collect()
     }
 
     fn estimate_any(&mut self, inputs: &[(&str, &[usize])]) -> Result<RunEstimate, ComponentErrorKind> {

@@ -25,6 +25,9 @@ pub struct PipelineOptions {
     pub component_backends: Vec<(String, BackendChoice)>,
     /// Threads that a component may use; `None` means the runtime's.
     pub threads: Option<usize>,
+    /// Graph passes that the native runtime leaves out.
+    #[cfg(feature = "native")]
+    pub disabled_passes: crate::native::DisabledPasses,
 }
 
 /// A component of an open pipeline.
@@ -156,6 +159,8 @@ impl Pipeline {
             let component_options = ComponentOptions {
                 backend: asked.choice,
                 threads: options.threads,
+                #[cfg(feature = "native")]
+                disabled_passes: options.disabled_passes,
             };
             let mut component = runtime.open_component(name, &package.model(index)?, &component_options)?;
             if asked.choice != BackendChoice::Auto {

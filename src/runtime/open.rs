@@ -10,6 +10,9 @@ pub struct ComponentOptions {
     pub backend: BackendChoice,
     /// Threads it may use; `None` means the runtime's.
     pub threads: Option<usize>,
+    /// Graph passes that the native runtime leaves out.
+    #[cfg(feature = "native")]
+    pub disabled_passes: crate::native::DisabledPasses,
 }
 
 /// A graph that is ready to run, and why this backend runs it.
@@ -41,9 +44,9 @@ impl Runtime {
     ) -> Result<OpenedComponent, ComponentError> {
         let threads = options.threads.filter(|&n| n > 0).unwrap_or(self.threads());
         match options.backend {
-            BackendChoice::Native => self.open_native(name, source, threads).map(asked_for),
+            BackendChoice::Native => self.open_native(name, source, threads, options).map(asked_for),
             BackendChoice::Ort => self.open_ort(name, source, threads).map(asked_for),
-            BackendChoice::Auto => self.open_auto(name, source, threads),
+            BackendChoice::Auto => self.open_auto(name, source, threads, options),
         }
     }
 }
@@ -62,8 +65,9 @@ impl Runtime {
         name: &str,
         source: &ModelSource,
         threads: usize,
+        options: &ComponentOptions,
     ) -> Result<OpenedComponent, ComponentError> {
-        let native = match self.open_native(name, source, threads) {
+        let native = match self.open_native(name, source, threads, options) {
             Ok(session) => {
                 return Ok(OpenedComponent {
                     backend: Backend::Native,
@@ -115,9 +119,11 @@ impl Runtime {
         name: &str,
         source: &ModelSource,
         threads: usize,
+        options: &ComponentOptions,
     ) -> Result<Box<dyn ComponentSession>, ComponentError> {
         let options = crate::native::NativeOptions {
             workers: self.0.workers.of(threads),
+            disabled_passes: options.disabled_passes,
         };
         let session = crate::native::NativeSession::load(name, source, &options)?;
         Ok(Box::new(session))
@@ -131,6 +137,7 @@ impl Runtime {
         name: &str,
         _source: &ModelSource,
         _threads: usize,
+        _options: &ComponentOptions,
     ) -> Result<Box<dyn ComponentSession>, ComponentError> {
         Err(not_built_in(name, "the native runtime", "native"))
     }

@@ -2,11 +2,15 @@ use std::collections::{HashMap, HashSet};
 
 use smallvec::SmallVec;
 
-use super::fold::{Budget, Folded, fold};
+use super::draft::{Definition, Draft};
+use super::fold::{Budget, Folded};
 use super::functions::{FlatNode, Functions, MAX_DEPTH, Place, domain_key};
 use super::missing::MissingList;
+use super::passes::{self, DisabledPasses, Fired};
 use super::ports::{Symbols, port_type};
-use super::{Action, Body, Graph, GraphInput, Node, ValueId, attributes, functions, order, ports, scope};
+use super::{
+    Action, Body, Graph, GraphInput, Node, ValueId, attributes, fold, functions, order, ports, scope,
+};
 use crate::component::{ComponentErrorKind, ComponentIo, PortType};
 use crate::native::control::ControlEntry;
 use crate::native::infer::{Fact, Kind};
@@ -28,11 +32,15 @@ impl Graph {
     ///
     /// Nodes that no output needs are left out before anything else, so that they are no
     /// reason to refuse a model.
-    pub(in crate::native) fn load(model: &mut Model, workers: &Workers) -> Result<Graph, ComponentErrorKind> {
+    pub(in crate::native) fn load(
+        model: &mut Model,
+        workers: &Workers,
+        disabled: DisabledPasses,
+    ) -> Result<Graph, ComponentErrorKind> {
         let graph = model.proto.graph.take().unwrap_or_default();
-        let mut loader = Loader::new(model, workers.clone())?;
+        let mut loader = Loader::new(model, workers.clone(), disabled)?;
         let mut built = loader.graph(graph, Place::default(), None)?;
-        loader.finish()?;
+        built.graph.passes = loader.finish()?;
         built.graph.metadata = metadata(&model.proto);
         Ok(built.graph)
     }
@@ -53,10 +61,10 @@ impl Graph {
 }
 
 /// What a node does, or why nothing here does it: `None` when the table simply lacks it.
-type Built = Result<Action, Option<String>>;
+type Built = Result<(Action, Definition), Option<String>>;
 
 /// What the graphs of a model share while they are built.
-struct Loader<'m> {
+pub(super) struct Loader<'m> {
     model: &'m mut Model,
     functions: Functions,
     symbols: Symbols,
@@ -66,18 +74,18 @@ struct Loader<'m> {
     workspace: Workspace,
     missing: MissingList,
     first_error: Option<ComponentErrorKind>,
+    pub(super) disabled: DisabledPasses,
+    pub(super) fired: Fired,
 }
 
 /// The values of one graph while it is built.
 #[derive(Default)]
-struct Scope {
-    ids: HashMap<String, ValueId>,
-    facts: Vec<Fact>,
+pub(super) struct Scope {
+    pub(super) ids: HashMap<String, ValueId>,
+    pub(super) facts: Vec<Fact>,
     /// Types that the model declares for inner values, for messages about operators whose
     /// inputs come from a missing one.
     declared: HashMap<String, Fact>,
-    /// Bodies of the nodes so far.
-    bodies: usize,
 }
 
 impl Scope {
@@ -93,15 +101,15 @@ impl Scope {
     }
 
     /// The id of an input or output of a node, `None` when it is left out.
-    fn id_if_named(&mut self, name: &str) -> Option<ValueId> {
+    pub(super) fn id_if_named(&mut self, name: &str) -> Option<ValueId> {
         (!name.is_empty()).then(|| self.id(name))
     }
 
-    fn fact(&self, value: ValueId) -> Option<&Fact> {
+    pub(super) fn fact(&self, value: ValueId) -> Option<&Fact> {
         self.facts.get(value.index())
     }
 
-    fn set_fact(&mut self, value: ValueId, fact: Fact) {
+    pub(super) fn set_fact(&mut self, value: ValueId, fact: Fact) {
         if let Some(slot) = self.facts.get_mut(value.index()) {
             *slot = fact;
         }
@@ -118,10 +126,10 @@ impl Scope {
 }
 
 /// What a body gets from around it.
-struct Surroundings<'a> {
+pub(super) struct Surroundings<'a> {
     /// What is known of the inputs that it declares.
-    formals: &'a [Fact],
-    outer: &'a Scope,
+    pub(super) formals: &'a [Fact],
+    pub(super) outer: &'a Scope,
 }
 
 /// A graph, and the names of the values that it captures.
@@ -130,8 +138,23 @@ struct BuiltGraph {
     captured: Vec<String>,
 }
 
+/// A graph before the passes.
+pub(super) struct RawGraph {
+    io: ComponentIo,
+    pub(super) inputs: Vec<GraphInput>,
+    pub(super) outputs: Vec<ValueId>,
+    pub(super) nodes: Vec<(Node, Definition)>,
+    pub(super) facts: Vec<Fact>,
+    /// Names of the values that it captures; the last of its inputs, in this order.
+    pub(super) captured: Vec<String>,
+}
+
 impl<'m> Loader<'m> {
-    fn new(model: &'m mut Model, workers: Workers) -> Result<Self, ComponentErrorKind> {
+    fn new(
+        model: &'m mut Model,
+        workers: Workers,
+        disabled: DisabledPasses,
+    ) -> Result<Self, ComponentErrorKind> {
         let functions = std::mem::take(&mut model.proto.functions);
         let opsets = std::iter::once(&model.proto.opset_import)
             .chain(functions.iter().map(|function| &function.opset_import))
@@ -147,25 +170,62 @@ impl<'m> Loader<'m> {
             workspace: Workspace::new(workers),
             missing: MissingList::default(),
             first_error: None,
+            disabled,
+            fired: Fired::default(),
         })
     }
 
-    /// The error of all that was found missing, or else the first other one.
-    fn finish(self) -> Result<(), ComponentErrorKind> {
+    /// What the passes did. Fails with all that was found missing, or else with the first
+    /// other error.
+    fn finish(self) -> Result<Fired, ComponentErrorKind> {
         // A wrong type may only follow from what an operator that is missing left open, so
         // the missing ones are reported first.
         match self.missing.finish().or(self.first_error) {
             Some(error) => Err(error),
-            None => Ok(()),
+            None => Ok(self.fired),
         }
     }
 
     fn graph(
         &mut self,
-        mut proto: GraphProto,
+        proto: GraphProto,
         place: Place,
         surroundings: Option<Surroundings<'_>>,
     ) -> Result<BuiltGraph, ComponentErrorKind> {
+        let raw = self.raw_graph(proto, place, surroundings)?;
+        let mut draft = Draft::new(raw.nodes, raw.facts, &raw.outputs);
+        passes::run(&mut draft, self.disabled, &mut self.fired);
+        let (mut nodes, facts) = draft.finish();
+        let mut bodies = 0;
+        for node in &mut nodes {
+            let count = node.action.bodies().len();
+            if let Action::Control { first_body, .. } = &mut node.action {
+                *first_body = bodies;
+                bodies += count;
+            }
+        }
+        let mut graph = Graph {
+            io: raw.io,
+            inputs: raw.inputs,
+            outputs: raw.outputs,
+            nodes,
+            facts,
+            metadata: Vec::new(),
+            passes: Fired::default(),
+        };
+        graph.forget_unused_constants();
+        Ok(BuiltGraph {
+            graph,
+            captured: raw.captured,
+        })
+    }
+
+    pub(super) fn raw_graph(
+        &mut self,
+        mut proto: GraphProto,
+        place: Place,
+        surroundings: Option<Surroundings<'_>>,
+    ) -> Result<RawGraph, ComponentErrorKind> {
         if place.depth > MAX_DEPTH {
             return Err(self
                 .model
@@ -188,7 +248,7 @@ impl<'m> Loader<'m> {
         };
         let order = order::sort(&nodes, |name| scope.ids.contains_key(name))
             .map_err(|message| self.model.invalid(message))?;
-        let order = live(&proto, &nodes, order);
+        let order = self.live(&proto, &nodes, order);
         for info in proto.value_info.iter().chain(&proto.output) {
             let fact = ports::fact(info, &mut self.symbols);
             scope.declared.insert(info.name.clone(), fact);
@@ -200,16 +260,25 @@ impl<'m> Loader<'m> {
         let nodes = self.nodes(&mut scope, &mut nodes, &order)?;
         let is_body = surroundings.is_some();
         let outputs = self.outputs(&scope, &proto, &mut io, is_body)?;
-        let mut graph = Graph {
+        Ok(RawGraph {
             io,
             inputs,
             outputs,
             nodes,
             facts: scope.facts,
-            metadata: Vec::new(),
-        };
-        graph.forget_unused_constants();
-        Ok(BuiltGraph { graph, captured })
+            captured,
+        })
+    }
+
+    /// The nodes of `order` that an output of the graph needs.
+    fn live(&mut self, graph: &GraphProto, nodes: &[FlatNode], order: Vec<usize>) -> Vec<usize> {
+        if self.disabled.contains(passes::DEAD_NODES) {
+            return order;
+        }
+        let all = order.len();
+        let live = live(graph, nodes, order);
+        self.fired.add(passes::DEAD_NODES, all - live.len());
+        live
     }
 
     /// Initializers and inputs.
@@ -288,10 +357,13 @@ impl<'m> Loader<'m> {
         scope: &mut Scope,
         flat: &mut [FlatNode],
         order: &[usize],
-    ) -> Result<Vec<Node>, ComponentErrorKind> {
+    ) -> Result<Vec<(Node, Definition)>, ComponentErrorKind> {
         let mut nodes = Vec::with_capacity(order.len());
         for &index in order {
             let Some(flat) = flat.get_mut(index) else { continue };
+            if self.inline_branch(scope, flat, &mut nodes)? {
+                continue;
+            }
             let name = order::name(&flat.proto);
             let outputs: SmallVec<[_; 2]> = flat
                 .proto
@@ -309,8 +381,8 @@ impl<'m> Loader<'m> {
                 "" => flat.proto.op_type.clone(),
                 domain => format!("{domain}.{}", flat.proto.op_type),
             };
-            let action = match self.build(scope, flat, &name, &mut inputs)? {
-                Ok(action) => action,
+            let (action, definition) = match self.build(scope, flat, &name, &mut inputs)? {
+                Ok(built) => built,
                 Err(reason) => {
                     self.missing
                         .add_node(&name, self.describe(scope, flat, &inputs), reason);
@@ -327,10 +399,7 @@ impl<'m> Loader<'m> {
             };
             match self.infer_and_fold(scope, &node) {
                 Ok(true) => {}
-                Ok(false) => {
-                    scope.bodies += node.action.bodies().len();
-                    nodes.push(node);
-                }
+                Ok(false) => nodes.push((node, definition)),
                 Err(OpError::Unsupported(reason)) => {
                     let what = self.describe(scope, flat, &node.inputs);
                     self.missing.add_node(&node.name, what, Some(reason));
@@ -393,7 +462,15 @@ impl<'m> Loader<'m> {
             message: "is none of this operator's".into(),
         });
         match (built, unknown) {
-            (Ok(action), None) => Ok(Ok(action)),
+            (Ok(action), None) => Ok(Ok((
+                action,
+                Definition {
+                    domain,
+                    op_type,
+                    since,
+                    attributes,
+                },
+            ))),
             (Err(OpError::Unsupported(reason)), _) => Ok(Err(Some(reason))),
             (Err(error), _) | (Ok(_), Some(error)) => Err(ComponentErrorKind::Node {
                 node: name.to_owned(),
@@ -448,8 +525,11 @@ impl<'m> Loader<'m> {
                 captures: first..inputs.len(),
             });
         }
-        let first_body = scope.bodies;
-        Ok((entry.build)(info, bodies).map(|operator| Action::Control { operator, first_body }))
+        // The number of its first body is known when all nodes are.
+        Ok((entry.build)(info, bodies).map(|operator| Action::Control {
+            operator,
+            first_body: 0,
+        }))
     }
 
     /// Finds what is missing inside the graphs of a node that is itself missing.
@@ -481,11 +561,17 @@ impl<'m> Loader<'m> {
     /// Infers a node's outputs, and computes them when they are constant (`true`).
     fn infer_and_fold(&mut self, scope: &mut Scope, node: &Node) -> Result<bool, OpError> {
         let outputs = node.infer(&scope.facts)?;
-        let outputs = fold(node, &scope.facts, outputs, &mut self.budget, &mut self.workspace)?;
+        let outputs = match self.disabled.contains(passes::CONSTANT_FOLDING) {
+            false => fold::fold(node, &scope.facts, outputs, &mut self.budget, &mut self.workspace)?,
+            true => fold::known(node, outputs),
+        };
         let (facts, done) = match outputs {
             Folded::Known(facts) => (facts, true),
             Folded::Open(facts) => (facts, false),
         };
+        if !node.inputs.is_empty() {
+            self.fired.add(passes::CONSTANT_FOLDING, done.into());
+        }
         for (&value, fact) in node.outputs.iter().zip(facts) {
             if let Some(value) = value {
                 scope.set_fact(value, fact);

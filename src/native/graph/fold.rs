@@ -49,19 +49,29 @@ pub(super) enum Folded {
     Open(SmallVec<[Fact; 2]>),
 }
 
+/// The outputs of a node as inference has them, which for Constant and Shape may be all there
+/// is to know.
+pub(super) fn known(node: &Node, outputs: SmallVec<[Fact; 2]>) -> Folded {
+    let is_known = |(output, fact): (&Option<_>, &Fact)| output.is_none() || fact.value.is_some();
+    match node.outputs.iter().zip(&outputs).all(is_known) {
+        true => Folded::Known(outputs),
+        false => Folded::Open(outputs),
+    }
+}
+
 /// Computes a node's outputs if they are constant and within the budget. `outputs` is what
 /// inference says of them.
 pub(super) fn fold(
     node: &Node,
     facts: &[Fact],
-    mut outputs: SmallVec<[Fact; 2]>,
+    outputs: SmallVec<[Fact; 2]>,
     budget: &mut Budget,
     workspace: &mut Workspace,
 ) -> Result<Folded, OpError> {
-    let is_known = |(output, fact): (&Option<_>, &Fact)| output.is_none() || fact.value.is_some();
-    if node.outputs.iter().zip(&outputs).all(is_known) {
-        return Ok(Folded::Known(outputs));
-    }
+    let mut outputs = match known(node, outputs) {
+        Folded::Open(outputs) => outputs,
+        known => return Ok(known),
+    };
     let mut inputs: SmallVec<[Option<&Tensor>; 8]> = SmallVec::new();
     for input in &node.inputs {
         let Some(value) = input else {

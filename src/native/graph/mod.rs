@@ -1,16 +1,19 @@
 //! A model as a graph of operators that are ready to run.
 //!
 //! [`Graph::load`] builds it from a decoded model: values get ids, nodes get operators,
-//! constants are folded, types and shapes are inferred with symbolic dims.
+//! constants are folded, types and shapes are inferred with symbolic dims, passes rewrite it.
 //! [`Plan::new`] does the rest for one set of concrete input shapes.
 
 mod attributes;
+mod branch;
 mod build;
+mod draft;
 mod fold;
 mod functions;
 mod last_row;
 mod missing;
 mod order;
+mod passes;
 mod plan;
 mod ports;
 mod scope;
@@ -19,6 +22,8 @@ use smallvec::SmallVec;
 
 pub(super) use self::functions::{MAX_DEPTH, domain_key};
 pub(super) use self::last_row::cuts;
+pub(super) use self::passes::Fired;
+pub use self::passes::{DisabledPasses, UnknownPass};
 pub(super) use self::plan::{Asked, Given, Plan, Request};
 pub(super) use self::ports::declared_io;
 use super::control::Control;
@@ -173,4 +178,6 @@ pub(super) struct Graph {
     pub(super) facts: Vec<Fact>,
     /// The model's metadata, for [`ComponentSession::metadata`](crate::component::ComponentSession::metadata).
     pub(super) metadata: Vec<(String, String)>,
+    /// What the passes did, in its bodies too; nothing for a body.
+    pub(super) passes: Fired,
 }

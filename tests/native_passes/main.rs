@@ -1,0 +1,6 @@
+//! The graph passes of the native runtime: each one finds what it is for, leaves what is
+//! nearly that alone, and the outputs are the same with it and without it.
+#![cfg(feature = "native")]
+
+mod cleaning;
+mod harness;
