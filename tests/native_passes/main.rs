@@ -2,5 +2,9 @@
 //! nearly that alone, and the outputs are the same with it and without it.
 #![cfg(feature = "native")]
 
+mod activations;
+mod attentions;
 mod cleaning;
 mod harness;
+mod norms;
+mod typed;

@@ -317,6 +317,26 @@ impl Draft {
         }
     }
 
+    /// A constant that nothing reads yet.
+    pub(super) fn add_constant(&mut self, tensor: &Tensor) -> ValueId {
+        self.add_value(Fact::of_tensor(tensor))
+    }
+
+    /// A value for [`NewNode`]s to make and read.
+    pub(super) fn new_value(&mut self) -> ValueId {
+        self.add_value(Fact::default())
+    }
+
+    fn add_value(&mut self, fact: Fact) -> ValueId {
+        let value = ValueId::new(self.facts.len());
+        self.facts.push(fact);
+        self.producers.push(None);
+        self.readers.push(Vec::new());
+        self.reads.push(0);
+        self.outputs.push(false);
+        value
+    }
+
     /// Puts `new` in, in this order, to make those of their outputs that something else makes
     /// now. They are called `name`. Does nothing and says `false` if they cannot be: an
     /// operator refuses, its results would be of another type or shape than those replaced,

@@ -2,9 +2,16 @@
 //! says what it matches and why that is the same function, and each can be left out by name
 //! ([`DisabledPasses`]). Graphs of If, Loop and Scan are rewritten like that of the model.
 
+mod attention;
+mod bias;
 mod cast;
+mod conv_bn;
+mod gelu;
 mod identity;
 mod no_op;
+mod norm;
+mod pattern;
+mod silu;
 mod transpose;
 
 use std::str::FromStr;
@@ -43,7 +50,17 @@ static PASSES: &[Pass] = &[
     rewrite("cast", cast::cast),
     rewrite("no_op", no_op::no_op),
     rewrite("transpose", transpose::transpose),
+    rewrite("gelu", gelu::gelu),
+    rewrite("silu", silu::silu),
+    rewrite("swiglu", silu::swiglu),
+    rewrite("layer_norm", norm::layer_norm),
+    rewrite("rms_norm", norm::rms_norm),
+    rewrite("skip_norm", norm::skip_norm),
+    rewrite("conv_bn", conv_bn::conv_bn),
+    rewrite("attention", attention::attention),
     rewrite("transpose_matmul", transpose::transpose_matmul),
+    rewrite("matmul_bias", bias::matmul_bias),
+    rewrite("fused_activation", bias::fused_activation),
     Pass {
         name: DEAD_NODES,
         how: How::DropUnread,
