@@ -1,7 +1,7 @@
 //! Attention as exporters write it.
 
 use oxpipe::native::element::ElementType;
-use oxpipe_test_support::onnx_writer::{Model, Node};
+use oxpipe_test_support::onnx_writer::{Model, Node, Tensor};
 
 use crate::harness::{Case, typed};
 use crate::typed::{TYPES, constant, node};
@@ -196,4 +196,62 @@ fn what_is_nearly_attention_stays() {
         assert_eq!(variant.case().fired("attention"), 0, "variant {index}");
         variant.case().refuses("attention");
     }
+}
+
+/// As PyTorch writes it for lengths that only a run tells: shapes are computed from those of x.
+fn computed_shapes(mask: &str) -> Case {
+    let ty = ElementType::Float32;
+    let mut model = Model::new()
+        .input("x", ty.code(), "[b, s, 8]")
+        .input("mask", ty.code(), mask)
+        .output("y", ty.code(), "[b, s, 8]")
+        .initializer(constant(ty, "scale", &[], &[2.0]))
+        .initializer(Tensor::ints("zero", &[], &[0]))
+        .initializer(Tensor::ints("one", &[], &[1]))
+        .initializer(Tensor::ints("axis", &[1], &[0]))
+        .initializer(Tensor::ints("heads", &[1], &[2]))
+        .initializer(Tensor::ints("size", &[1], &[4]))
+        .initializer(Tensor::ints("width", &[1], &[8]))
+        .node(node("Shape", &["x"], &["shape"]))
+        .node(node("Gather", &["shape", "zero"], &["batch"]))
+        .node(node("Gather", &["shape", "one"], &["length"]))
+        .node(node("Unsqueeze", &["batch", "axis"], &["batch1"]))
+        .node(node("Unsqueeze", &["length", "axis"], &["length1"]))
+        .node(node("Concat", &["batch1", "length1", "heads", "size"], &["split"]).int("axis", 0))
+        .node(node("Concat", &["batch1", "length1", "width"], &["joined"]).int("axis", 0));
+    for (name, perm) in [("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])] {
+        let [weights, product, split] = ["w", "p", "r"].map(|stage| format!("{stage}{name}"));
+        model = model
+            .initializer(weights_of(&weights))
+            .node(node("MatMul", &["x", &weights], &[&product]))
+            .node(node("Reshape", &[&product, "split"], &[&split]))
+            .node(node("Transpose", &[&split], &[name]).ints("perm", &perm));
+    }
+    let model = model
+        .node(node("MatMul", &["q", "k"], &["product"]))
+        .node(node("Div", &["product", "scale"], &["scores"]))
+        .node(node("Add", &["scores", "mask"], &["masked"]))
+        .node(node("Softmax", &["masked"], &["weights"]).int("axis", -1))
+        .node(node("MatMul", &["weights", "v"], &["heads_out"]))
+        .node(node("Transpose", &["heads_out"], &["turned"]).ints("perm", &[0, 2, 1, 3]))
+        .node(node("Reshape", &["turned", "joined"], &["y"]));
+    Case::new(
+        model,
+        &[
+            ("x", typed(ty, 1, &[3, 5, 8])),
+            ("mask", typed(ty, 2, &[3, 1, 1, 5])),
+        ],
+        &["y"],
+    )
+}
+
+fn weights_of(name: &str) -> Tensor {
+    let values: Vec<f32> = crate::harness::numbers(name.len() as u64 + u64::from(name.as_bytes()[1]), 64);
+    Tensor::floats(name, &[8, 8], &values)
+}
+
+#[test]
+fn attention_of_shapes_that_are_computed() {
+    computed_shapes("[b, 1, 1, s]").check("attention", 1, 1e-5);
+    computed_shapes("[b, 1, 1, t]").refuses("attention");
 }

@@ -8,6 +8,7 @@ use super::functions::{FlatNode, Functions, MAX_DEPTH, Place, domain_key};
 use super::missing::MissingList;
 use super::passes::{self, DisabledPasses, Fired};
 use super::ports::{Symbols, port_type};
+use super::sizes::SizeTable;
 use super::{
     Action, Body, Graph, GraphInput, Node, ValueId, attributes, fold, functions, order, ports, scope,
 };
@@ -86,6 +87,7 @@ pub(super) struct Scope {
     /// Types that the model declares for inner values, for messages about operators whose
     /// inputs come from a missing one.
     declared: HashMap<String, Fact>,
+    sizes: SizeTable,
 }
 
 impl Scope {
@@ -399,7 +401,10 @@ impl<'m> Loader<'m> {
             };
             match self.infer_and_fold(scope, &node) {
                 Ok(true) => {}
-                Ok(false) => nodes.push((node, definition)),
+                Ok(false) => {
+                    scope.sizes.follow(&node, &definition, &mut scope.facts);
+                    nodes.push((node, definition));
+                }
                 Err(OpError::Unsupported(reason)) => {
                     let what = self.describe(scope, flat, &node.inputs);
                     self.missing.add_node(&node.name, what, Some(reason));

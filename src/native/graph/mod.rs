@@ -17,6 +17,7 @@ mod passes;
 mod plan;
 mod ports;
 mod scope;
+mod sizes;
 
 use smallvec::SmallVec;
 

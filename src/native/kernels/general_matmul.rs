@@ -14,7 +14,7 @@ use super::infer::{input_dims, input_type};
 use super::number::{Number, Scalar};
 use super::strided::{Strided, broadcast_dims, broadcast_strides};
 use crate::native::element::ElementType;
-use crate::native::infer::{InferContext, SymDim, SymDims};
+use crate::native::infer::{Fact, InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{TensorRef, element_count};
@@ -81,6 +81,16 @@ impl Operator for Gemm {
         let (a, b) = (cx.required(0)?, cx.required(1)?);
         super::same_type(&a, &b, 1)?;
         with_number!(a.element_type(), T => self.run_as::<T>(cx, &a, &b))
+    }
+
+    fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {
+        let rows = |fact: &Fact| {
+            let dims = fact.dims.as_ref()?;
+            Some(dims.len().checked_sub(2).and_then(|at| dims.get(at).copied()))
+        };
+        let same_for_all = |c: &&Fact| matches!(rows(c), Some(None | Some(SymDim::Fixed(1))));
+        let [transpose, _] = self.transpose;
+        !transpose && others.get(1).copied().flatten().as_ref().is_none_or(same_for_all)
     }
 }
 
