@@ -61,20 +61,30 @@ fn a_run_is_estimated_from_shapes() {
         .node(Node::new("Shape", &["sum"], &["shape"]))
         .node(Node::new("Reshape", &["sum", "shape"], &["same"]))
         .node(Node::new("Relu", &["same"], &["y"]));
-    let mut session = NativeSession::load("test", &memory(model), &NativeOptions::default()).unwrap();
-    let estimate = session.estimate(&[("x", &[5, 4])]).unwrap();
-    assert_eq!(
-        estimate,
-        RunEstimate {
-            nodes: 4,
-            with_graphs: 0,
-            weight_bytes: 12 * 4 + 3 * 4,
-            // Two results of 5 x 3 floats at a time.
-            peak_bytes: 2 * 5 * 3 * 4,
-            unknown: 0,
-            multiply_adds: 5 * 4 * 3,
-        }
-    );
+    let model = memory(model);
+    let without = NativeOptions {
+        disabled_passes: "all".parse().unwrap(),
+        ..NativeOptions::default()
+    };
+    let mut session = NativeSession::load("test", &model, &without).unwrap();
+    let as_written = RunEstimate {
+        nodes: 4,
+        with_graphs: 0,
+        weight_bytes: 12 * 4 + 3 * 4,
+        // Two results of 5 x 3 floats at a time.
+        peak_bytes: 2 * 5 * 3 * 4,
+        unknown: 0,
+        multiply_adds: 5 * 4 * 3,
+    };
+    assert_eq!(session.estimate(&[("x", &[5, 4])]).unwrap(), as_written);
+    // All of it as one FusedGemm, with one result.
+    let mut session = NativeSession::load("test", &model, &NativeOptions::default()).unwrap();
+    let fused = RunEstimate {
+        nodes: 1,
+        peak_bytes: 5 * 3 * 4,
+        ..as_written
+    };
+    assert_eq!(session.estimate(&[("x", &[5, 4])]).unwrap(), fused);
     let error = session.estimate(&[("z", &[1])]).unwrap_err();
     assert!(error.to_string().contains("there is no input \"z\""), "{error}");
 }

@@ -123,7 +123,7 @@ pub struct RunEstimate {
     /// Results whose size only a run tells; they count nowhere.
     pub unknown: usize,
     /// Multiplications (each with an addition) of MatMul, MatMulInteger, MatMulNBits, Gemm,
-    /// Conv and ConvInteger.
+    /// Conv and ConvInteger, and of the fused forms of these.
     pub multiply_adds: u64,
 }
 
@@ -191,9 +191,13 @@ fn multiply_adds(node: &Node, facts: &[Fact]) -> Option<u64> {
         "MatMul" | "MatMulInteger" | "com.microsoft.MatMulNBits" => {
             dims(node.inputs.first())?.last().copied()? as u64
         }
-        // A is [m, k] or its transpose, y is [m, n].
-        "Gemm" => count(&dims(node.inputs.first())?)?.checked_div(*y.first()? as u64)?,
-        "Conv" | "ConvInteger" => count(dims(node.inputs.get(1))?.get(1..)?)?,
+        // A ends in [m, k] or its transpose, y in [m, n].
+        "Gemm" | "com.microsoft.FusedGemm" | "com.microsoft.FusedMatMul" => {
+            let a = dims(node.inputs.first())?;
+            let rows = *y.get(y.len().checked_sub(2)?)?;
+            count(a.get(a.len().checked_sub(2)?..)?)?.checked_div(rows as u64)?
+        }
+        "Conv" | "ConvInteger" | "com.microsoft.FusedConv" => count(dims(node.inputs.get(1))?.get(1..)?)?,
         _ => return None,
     };
     count(&y)?.checked_mul(inner)
