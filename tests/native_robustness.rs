@@ -454,6 +454,10 @@ fn spoil(inputs: &mut [Option<Input>], random: &mut Random) {
     }
 }
 
+const NAMES: [&str; 18] = [
+    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r",
+];
+
 /// What an operator says when it breaks its contract with the executor.
 const BROKEN_CONTRACTS: [&str; 5] = [
     "was inferred as",
@@ -488,7 +492,7 @@ fn try_one(entry: &OperatorEntry, version: i64, attributes: &[usize], random: &m
             names.push("");
             continue;
         };
-        let name = ["a", "b", "c", "d", "e", "f", "g", "h"][index];
+        let name = NAMES[index];
         names.push(name);
         let bytes = list.as_ref().map(|list| {
             let spoil = random.one_in(20);

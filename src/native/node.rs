@@ -64,6 +64,12 @@ pub(super) struct NamedAttribute {
 }
 
 impl NodeInfo<'_> {
+    /// The same node as of another version of a definition: for an operator that is another one
+    /// under a name of its own.
+    pub(super) fn as_of(&self, since: i64) -> NodeInfo<'_> {
+        NodeInfo { since, ..*self }
+    }
+
     /// Inputs that the node lists, the left-out ones in between included.
     pub fn input_count(&self) -> usize {
         self.inputs.len()

@@ -481,3 +481,63 @@ fn attention() {
         attention.case().check(attention.half, false)
     });
 }
+
+/// Beams that read each other's rows, with ONNX Runtime's decoder.
+#[test]
+fn a_cache_shared_by_beams() {
+    let cases = (
+        (1usize..3, 1usize..4, 1usize..3, 1usize..4),
+        (0usize..6, 1usize..4),
+        any::<bool>(),
+        any::<u64>(),
+    );
+    check_all(
+        38,
+        80,
+        cases,
+        |((batch, beams, heads, size), (past, slack), mask, seed)| {
+            let mut numbers = Numbers::new(seed);
+            let (items, size, rows) = (batch * beams, 4 * size, past + slack);
+            let hidden = heads * size;
+            let indirection: Vec<i32> = (0..items * rows).map(|_| numbers.below(beams) as i32).collect();
+            let visible: Vec<i32> = (0..items * (past + 1))
+                .map(|i| i32::from(i % (past + 1) == past || numbers.below(4) > 0))
+                .collect();
+            let mut new = || numbers.value(&[items, 1, hidden], 1.0);
+            let (query, key, value) = (new(), new(), new());
+            let mut cache = || numbers.value(&[items, heads, rows, size], 1.0);
+            let (past_key, past_value) = (cache(), cache());
+            let case = Case::new("DecoderMaskedMultiHeadAttention")
+                .int("num_heads", heads as i64)
+                .int("past_present_share_buffer", 1)
+                .input(query)
+                .input(key)
+                .input(value)
+                .input(mask.then(|| Value::i32s(&[items, past + 1], &visible)))
+                .input(None)
+                .input(past_key)
+                .input(past_value)
+                .input(Value::i32s(&[1], &[past as i32]))
+                .input(Value::i32s(&[1], &[beams as i32]))
+                .input(Value::i32s(&[batch, beams, rows], &indirection))
+                .output()
+                .output()
+                .output();
+            let (ours, theirs) = (case.native(Float::F32)?, case.ort(Float::F32)?);
+            compare(&case, &ours[..1], &theirs[..1], 2e-5)?;
+            // What lies behind the new row is not said.
+            for (ours, theirs) in ours[1..].iter().zip(&theirs[1..]) {
+                for (ours, theirs) in ours
+                    .values
+                    .chunks(rows * size)
+                    .zip(theirs.values.chunks(rows * size))
+                {
+                    if ours[..(past + 1) * size] != theirs[..(past + 1) * size] {
+                        return Err(format!("{case:?}: a cache"));
+                    }
+                }
+            }
+            Ok(())
+        },
+    );
+}

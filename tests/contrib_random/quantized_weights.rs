@@ -282,3 +282,105 @@ fn gather_block_quantized() {
         gather.case().check(half, gather.half)
     });
 }
+
+/// As bitsandbytes has them.
+const FP4: [f64; 8] = [
+    0.0,
+    0.005208333333,
+    0.66666667,
+    1.0,
+    0.33333333,
+    0.5,
+    0.16666667,
+    0.25,
+];
+const NF4: [f64; 16] = [
+    -1.0,
+    -0.6961928009986877,
+    -0.5250730514526367,
+    -0.39491748809814453,
+    -0.28444138169288635,
+    -0.18477343022823334,
+    -0.09105003625154495,
+    0.0,
+    0.07958029955625534,
+    0.16093020141124725,
+    0.24611230194568634,
+    0.33791524171829224,
+    0.44070982933044434,
+    0.5626170039176941,
+    0.7229568362236023,
+    1.0,
+];
+
+/// Against the product in f64, and, where it has a kernel, against ONNX Runtime.
+#[test]
+fn matmul_bnb4() {
+    let cases = (
+        (1usize..5, 1usize..70, 1usize..20),
+        4u32..=7,
+        any::<[bool; 3]>(),
+        any::<u64>(),
+    );
+    check_all(
+        3,
+        100,
+        cases,
+        |((m, k, n), block, [nf4, transpose, half], seed)| {
+            let float = if half { Float::F16 } else { Float::F32 };
+            let round = |x: f32| if half { f16::from_f32(x).to_f32() } else { x };
+            let mut numbers = Numbers::new(seed);
+            let block_size = 1usize << block;
+            let (from, to) = if transpose { (k, n) } else { (n, k) };
+            let a: Vec<f32> = numbers.floats(m * from, 1.0).into_iter().map(round).collect();
+            let data = numbers.bytes((n * k).div_ceil(2));
+            let absmax = numbers.floats((n * k).div_ceil(block_size), 1.0);
+            let absmax: Vec<f32> = absmax.into_iter().map(round).collect();
+            let weight = |row: usize, column: usize| {
+                let at = row * k + column;
+                let byte = usize::from(data[at / 2]);
+                let code = if at.is_multiple_of(2) {
+                    byte >> 4
+                } else {
+                    byte & 15
+                };
+                let value = match (nf4, code) {
+                    (true, code) => NF4[code],
+                    (false, 8..) => -FP4[code - 8],
+                    (false, code) => FP4[code],
+                };
+                value * f64::from(absmax[at / block_size])
+            };
+            let mut values = Vec::new();
+            for row in 0..m {
+                for column in 0..to {
+                    let term = |i: usize| match transpose {
+                        true => weight(column, i),
+                        false => weight(i, column),
+                    };
+                    values.push((0..from).map(|i| f64::from(a[row * from + i]) * term(i)).sum());
+                }
+            }
+            let expected = [Found {
+                dims: vec![m as i64, to as i64],
+                values,
+            }];
+            let case = Case::new("MatMulBnb4")
+                .input(Value::floats(&[m, from], a))
+                .input(Value::raw(UINT8, &[data.len()], data.clone()).constant())
+                .input(Value::floats(&[absmax.len()], absmax.clone()).constant())
+                .int("K", k as i64)
+                .int("N", n as i64)
+                .int("block_size", block_size as i64)
+                .int("quant_type", nf4)
+                .int("transB", transpose)
+                .output();
+            let ours = case.native(float)?;
+            compare(&case, &ours, &expected, if half { 6e-4 } else { 1e-5 })?;
+            if transpose && !half {
+                compare(&case, &ours, &case.ort(float)?, 1e-5)?;
+            }
+            Ok(())
+        },
+    );
+}

@@ -132,14 +132,21 @@ impl Operator for ConstantOfShape {
 }
 
 #[derive(Debug)]
-struct Range;
+struct Range {
+    /// Whether the step may be left out, and is then 1.
+    steps_by_one: bool,
+}
 
 pub(in crate::native) fn range(node: &NodeInfo<'_>) -> Built {
     if node.since >= 27 {
         // The precision of f16 and bf16 ranges: f32 whatever it says, which is the default.
         node.int("stash_type")?;
     }
-    Ok(Box::new(Range))
+    Ok(Box::new(Range { steps_by_one: false }))
+}
+
+pub(in crate::native) fn contrib_range(_: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Range { steps_by_one: true }))
 }
 
 impl Operator for Range {
@@ -149,10 +156,16 @@ impl Operator for Range {
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
-        let (start, limit, delta) = (cx.required(0)?, cx.required(1)?, cx.required(2)?);
+        let (start, limit) = (cx.required(0)?, cx.required(1)?);
         super::same_type(&start, &limit, 1)?;
-        super::same_type(&start, &delta, 2)?;
-        let inputs = [start, limit, delta];
+        let delta = match self.steps_by_one {
+            true => cx.input(2),
+            false => Some(cx.required(2)?),
+        };
+        if let Some(delta) = &delta {
+            super::same_type(&start, delta, 2)?;
+        }
+        let inputs = [Some(start), Some(limit), delta];
         match start.element_type() {
             ElementType::Int16 => range_of::<i16>(cx, inputs),
             ElementType::Int32 => range_of::<i32>(cx, inputs),
@@ -162,9 +175,10 @@ impl Operator for Range {
     }
 }
 
-fn range_of<T: Number>(cx: &mut RunContext<'_>, inputs: [TensorRef<'_>; 3]) -> Result<(), OpError> {
-    let mut values = [T::Wide::ZERO; 3];
+fn range_of<T: Number>(cx: &mut RunContext<'_>, inputs: [Option<TensorRef<'_>>; 3]) -> Result<(), OpError> {
+    let mut values = [T::Wide::ONE; 3];
     for (i, (value, input)) in values.iter_mut().zip(&inputs).enumerate() {
+        let Some(input) = input else { continue };
         let &[only] = input.slice::<T>()? else {
             return Err(OpError::WrongDims {
                 what: format!("input {i}"),

@@ -4,10 +4,13 @@
 //! With `transBatchA` the first dim of A [rows, batch..., columns] is moved behind its batch dims;
 //! `transA` then swaps the last two. B likewise. Operands of rank 1 stay as they are.
 //!
+//! FusedMatMulActivation is the same with an activation function of `gate_function`.
+//!
 //! com.microsoft 1: float, float16, bfloat16, double. Sums are in the wide type; one rounding.
 
 use super::Built;
 use super::dispatch::with_float;
+use super::gate_function::{self, Activation};
 use super::gemm::gemm_to;
 use super::infer::input_type;
 use super::number::{Float, Number, Scalar};
@@ -53,10 +56,25 @@ struct FusedMatMul {
     a: Order,
     b: Order,
     alpha: f32,
+    activation: Option<Activation>,
 }
 
 pub(in crate::native) fn fused_matmul(node: &NodeInfo<'_>) -> Built {
+    build(node, None)
+}
+
+pub(in crate::native) fn fused_matmul_activation(node: &NodeInfo<'_>) -> Built {
+    let (alpha, beta) = (node.float("activation_alpha")?, node.float("activation_beta")?);
+    // Of functions that `gate_function` refuses.
+    node.float("activation_gamma")?;
+    node.int("activation_axis")?;
+    let name = super::required_attribute("activation", node.string("activation")?)?;
+    build(node, Some(gate_function::fused(name, alpha, beta)?))
+}
+
+fn build(node: &NodeInfo<'_>, activation: Option<Activation>) -> Built {
     Ok(Box::new(FusedMatMul {
+        activation,
         a: Order::read(node, "transA", "transBatchA")?,
         b: Order::read(node, "transB", "transBatchB")?,
         alpha: node.float_or("alpha", 1.0)?,
@@ -179,7 +197,11 @@ impl FusedMatMul {
         }
         let (a, b) = (left.read(a, a_wide), right.read(b, b_wide));
         let alpha = T::Wide::from_f64(self.alpha.into());
-        let finish = |sum: T::Wide| T::narrow(sum.mul(alpha));
+        let activation = self.activation;
+        let finish = |sum: T::Wide| {
+            let product = sum.mul(alpha);
+            T::narrow(activation.map_or(product, |activation| activation.apply(product)))
+        };
         // One matrix for the whole batch on the right: the batch is just more rows.
         if b_batch.iter().all(|&dim| dim == 1) && a_batch.len() >= b_batch.len() {
             gemm_to((y.len() / n, k, n), a, b, y, finish);

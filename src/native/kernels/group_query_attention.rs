@@ -23,16 +23,21 @@
 //! follow them, in front of what else the buffer holds; rows after them are zero. Query i sees
 //! keys up to its own, and at most `local_window_size` of them.
 //!
+//! Caches that are quantised, or no longer than the window, are in `resident_cache`.
+//!
 //! In the first step position_ids say where the first query is, and the others follow it.
 //!
 //! com.microsoft 1: float, float16, bfloat16 (and double). The equations are in `attend`.
 
 use super::Built;
-use super::attend::{Attend, Cache, Heads, Inputs, Layout, ScoreOutput, ScoreStage};
+use super::attend::{Attend, Cache, Heads, Inputs, Keys, Layout, ScoreOutput, ScoreStage, Values};
 use super::dispatch::with_float;
 use super::infer::input_type;
-use super::number::{Float, Number, Real, Scalar};
-use super::rotary::Rotation;
+use super::number::{Float, Number, Scalar};
+use super::prepared_heads::Prepare;
+use super::resident_cache::{Quantization, WindowCache, quantization};
+use super::score_bias::ScoreBias;
+use super::sparse_attention::{BlockMask, MASK_COLUMNS, MASK_ROWS};
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
@@ -42,36 +47,41 @@ use crate::native::tensor::{TensorRef, element_count};
 const QUERY: usize = 0;
 const KEY: usize = 1;
 const VALUE: usize = 2;
-const PAST_KEY: usize = 3;
-const PAST_VALUE: usize = 4;
+pub(super) const PAST_KEY: usize = 3;
+pub(super) const PAST_VALUE: usize = 4;
 const LENGTHS: usize = 5;
 const TOTAL: usize = 6;
-const COS: usize = 7;
-const SIN: usize = 8;
-const POSITIONS: usize = 9;
+pub(super) const COS: usize = 7;
+pub(super) const SIN: usize = 8;
+pub(super) const POSITIONS: usize = 9;
 const BIAS: usize = 10;
 const SINK: usize = 11;
-const Q_NORM: usize = 14;
-const K_NORM: usize = 15;
+pub(super) const Q_NORM: usize = 14;
+pub(super) const K_NORM: usize = 15;
 
 const Y: usize = 0;
-const PRESENT_KEY: usize = 1;
-const PRESENT_VALUE: usize = 2;
+pub(super) const PRESENT_KEY: usize = 1;
+pub(super) const PRESENT_VALUE: usize = 2;
 const SCORES: usize = 3;
 
 #[derive(Debug)]
-struct GroupQueryAttention {
+pub(super) struct GroupQueryAttention {
     heads: usize,
-    kv_heads: usize,
+    pub(super) kv_heads: usize,
     scale: Option<f32>,
     softcap: f32,
     causal: bool,
     window: Option<usize>,
-    rotary: bool,
-    interleaved: bool,
+    pub(super) rotary: bool,
+    pub(super) interleaved: bool,
     smooth: bool,
     stage: Option<ScoreStage>,
-    norm_epsilon: f32,
+    pub(super) norm_epsilon: f32,
+    pub(super) quantization: Option<Quantization>,
+    /// Whether the cache holds no more than the window needs.
+    pub(super) window_cache: Option<WindowCache>,
+    /// The positions of a block of SparseAttention.
+    block_size: Option<usize>,
 }
 
 /// A number of heads, which the definition asks for.
@@ -95,26 +105,16 @@ pub(super) fn scale(node: &NodeInfo<'_>) -> Result<Option<f32>, OpError> {
 }
 
 pub(in crate::native) fn group_query_attention(node: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(GroupQueryAttention::read(node)?))
+}
+
+fn read(node: &NodeInfo<'_>) -> Result<GroupQueryAttention, OpError> {
     let (heads, kv_heads) = (head_count(node, "num_heads")?, head_count(node, "kv_num_heads")?);
     if !heads.is_multiple_of(kv_heads) {
         return Err(OpError::Attribute {
             name: "num_heads".into(),
             message: format!("is {heads}, expected a multiple of kv_num_heads, {kv_heads}"),
         });
-    }
-    for name in ["k_quant_type", "v_quant_type"] {
-        let quantized = node.string_or(name, "NONE")?;
-        if quantized != "NONE" {
-            return Err(OpError::Unsupported(format!(
-                "a quantised cache ({name} {quantized})"
-            )));
-        }
-    }
-    node.int("kv_cache_bit_width")?;
-    if node.flag_or("sliding_window_cache", false)? {
-        return Err(OpError::Unsupported(
-            "a cache of the size of the window (sliding_window_cache)".into(),
-        ));
     }
     let stage = match node.int_or("qk_output", 0)? {
         0 => None,
@@ -136,7 +136,25 @@ pub(in crate::native) fn group_query_attention(node: &NodeInfo<'_>) -> Built {
             message: "is given without causal".into(),
         });
     }
-    Ok(Box::new(GroupQueryAttention {
+    let window_cache = match (node.flag_or("sliding_window_cache", false)?, window) {
+        (false, _) => None,
+        (true, Some(window)) => Some(WindowCache { window }),
+        (true, None) => {
+            return Err(OpError::Attribute {
+                name: "sliding_window_cache".into(),
+                message: "is given without local_window_size".into(),
+            });
+        }
+    };
+    if window_cache.is_some() && stage.is_some() {
+        return Err(OpError::Unsupported(
+            "qk_output of a cache of the size of the window (sliding_window_cache)".into(),
+        ));
+    }
+    Ok(GroupQueryAttention {
+        block_size: None,
+        quantization: quantization(node)?,
+        window_cache,
         heads,
         kv_heads,
         scale: scale(node)?,
@@ -148,7 +166,7 @@ pub(in crate::native) fn group_query_attention(node: &NodeInfo<'_>) -> Built {
         smooth: node.int_or("smooth_softmax", -1)? == 1,
         stage,
         norm_epsilon: node.float_or("qk_norm_epsilon", 1e-6)?,
-    }))
+    })
 }
 
 impl Operator for GroupQueryAttention {
@@ -171,7 +189,16 @@ impl Operator for GroupQueryAttention {
         cx.set_output(Y, ty, Some(SymDims::from_iter([batch, queries, hidden])));
         let kv_heads = SymDim::Fixed(self.kv_heads);
         for (index, past) in [(PRESENT_KEY, PAST_KEY), (PRESENT_VALUE, PAST_VALUE)] {
-            let ty = input_type(cx, past).or(ty);
+            let (ty, size) = match &self.quantization {
+                None => (input_type(cx, past).or(ty), size),
+                Some(quantization) => (
+                    input_type(cx, past).or(Some(quantization.default_type())),
+                    match size {
+                        SymDim::Fixed(size) => SymDim::Fixed(quantization.row_bytes(size)),
+                        other => other,
+                    },
+                ),
+            };
             let dims = SymDims::from_iter([batch, kv_heads, unknown, size]);
             cx.set_output(index, ty, Some(dims));
         }
@@ -191,15 +218,15 @@ impl Operator for GroupQueryAttention {
 }
 
 /// The three projections, and the sizes that go with them.
-struct Projected<'a, T> {
-    batch: usize,
-    queries: usize,
+pub(super) struct Projected<'a, T> {
+    pub batch: usize,
+    pub queries: usize,
     /// Keys of this step.
-    new: usize,
-    size: usize,
+    pub new: usize,
+    pub size: usize,
     q: Heads<'a, T>,
-    k: Heads<'a, T>,
-    v: Heads<'a, T>,
+    pub k: Heads<'a, T>,
+    pub v: Heads<'a, T>,
 }
 
 pub(super) fn wrong_dims(index: usize, tensor: &TensorRef<'_>, expected: impl Into<String>) -> OpError {
@@ -211,24 +238,26 @@ pub(super) fn wrong_dims(index: usize, tensor: &TensorRef<'_>, expected: impl In
 }
 
 /// What is known of the cache in this run.
-struct Lengths<'a> {
+pub(super) struct Lengths<'a> {
     /// Keys of each batch item, minus 1.
-    last: &'a [i32],
-    total: usize,
-    first_step: bool,
+    pub last: &'a [i32],
+    pub total: usize,
+    pub first_step: bool,
     /// Rows of the past buffers.
-    past_rows: usize,
+    pub past_rows: usize,
     new: usize,
     queries: usize,
 }
 
 impl Lengths<'_> {
-    fn of(&self, b: usize) -> usize {
+    /// Keys of a batch item.
+    pub fn of(&self, b: usize) -> usize {
         // `lengths` has checked that it is from 0 on.
         self.last.get(b).map_or(0, |&last| last as usize + 1)
     }
 
-    fn past(&self, b: usize) -> usize {
+    /// Keys before those of this step.
+    pub fn past(&self, b: usize) -> usize {
         if self.first_step { 0 } else { self.of(b) - self.new }
     }
 
@@ -243,6 +272,19 @@ impl Lengths<'_> {
 }
 
 impl GroupQueryAttention {
+    /// From a node's attributes.
+    pub(super) fn read(node: &NodeInfo<'_>) -> Result<Self, OpError> {
+        read(node)
+    }
+
+    /// The same with the mask of blocks of SparseAttention, at inputs of its own.
+    pub(super) fn with_blocks(self, block_size: usize) -> Self {
+        GroupQueryAttention {
+            block_size: Some(block_size),
+            ..self
+        }
+    }
+
     fn projected<'a, T: Float>(&self, cx: &RunContext<'a>) -> Result<Projected<'a, T>, OpError> {
         let query = cx.required(QUERY)?;
         let &[batch, queries, hidden] = query.dims() else {
@@ -327,7 +369,11 @@ impl GroupQueryAttention {
             (None, None) => 0,
             (Some(key), Some(value)) => {
                 let rows = key.dims().get(2).copied().unwrap_or(0);
-                let expected = [p.batch, self.kv_heads, rows, p.size];
+                let width = match &self.quantization {
+                    None => p.size,
+                    Some(quantization) => quantization.row_bytes(p.size),
+                };
+                let expected = [p.batch, self.kv_heads, rows, width];
                 for (index, tensor) in [(PAST_KEY, key), (PAST_VALUE, value)] {
                     if tensor.dims() != expected {
                         return Err(wrong_dims(index, &tensor, format!("{expected:?}")));
@@ -356,6 +402,8 @@ impl GroupQueryAttention {
         }
         let (least, most) = match lengths.first_step {
             true => (1, total),
+            // A cache of the size of the window is of keys that are not all there any more.
+            false if self.window_cache.is_some() => (p.queries.max(1), total),
             false => (p.queries.max(1), total.min(past_rows.saturating_add(p.new))),
         };
         let in_range =
@@ -394,6 +442,9 @@ impl GroupQueryAttention {
             softcap: self.softcap.into(),
             double_softmax: false,
         };
+        if self.quantization.is_some() || self.window_cache.is_some() {
+            return self.run_resident::<T>(cx, &p, &lengths, &prepare, attend);
+        }
         // New keys that are not what the caller gave have to be kept somewhere.
         let kept = match prepare.changes_keys() {
             true => element_count(&[p.batch, p.new, self.kv_heads, p.size])?,
@@ -460,7 +511,23 @@ impl GroupQueryAttention {
         if cx.output_used(PRESENT_VALUE) {
             values.write(&mut cx.output::<T>(PRESENT_VALUE, &dims)?, sizes, p.new)?;
         }
+        self.finish::<T>(cx, p, lengths, prepare, attend, (&keys, &values), &|_| 0, scratch)
+    }
 
+    /// The outputs but for the cache, from all keys and values that are used; `first` is the position
+    /// of the first of them.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one run")]
+    pub(super) fn finish<T: Float>(
+        &self,
+        cx: &mut RunContext<'_>,
+        p: &Projected<'_, T>,
+        lengths: &Lengths<'_>,
+        prepare: &Prepare<'_, T>,
+        attend: &Attend,
+        (keys, values): (&dyn Keys<T::Wide>, &dyn Values<T::Wide>),
+        first_of: &dyn Fn(usize) -> usize,
+        scratch: &mut [T::Wide],
+    ) -> Result<(), OpError> {
         let shown = match self.stage.filter(|_| cx.output_used(SCORES)) {
             Some(stage) => Some(ScoreOutput {
                 stage,
@@ -479,6 +546,13 @@ impl GroupQueryAttention {
             )?),
             None => None,
         };
+        let blocks = match self.block_size {
+            Some(size) => {
+                let (rows, columns) = (cx.required(MASK_ROWS)?, cx.required(MASK_COLUMNS)?);
+                Some(BlockMask::new(rows, columns, size, lengths.total)?)
+            }
+            None => None,
+        };
         let sink = match cx.input(SINK) {
             Some(sink) if sink.dims() == [self.heads] => Some(sink.slice::<T>()?),
             Some(sink) => return Err(wrong_dims(SINK, &sink, format!("[{}]", self.heads))),
@@ -493,17 +567,20 @@ impl GroupQueryAttention {
             prepare.query(p.q.row(b, h, i), b, i, row);
         };
         let visible = |b: usize, i: usize| {
-            let all = lengths.of(b);
+            let (all, base) = (lengths.of(b), first_of(b));
             if !self.causal {
-                return 0..all;
+                return 0..all - base;
             }
             let end = lengths.start(b) + i + 1;
             let first = self.window.map_or(0, |window| end.saturating_sub(window));
-            first..end.min(all)
+            first.saturating_sub(base)..end.min(all).saturating_sub(base)
         };
         let add_mask = |b: usize, h: usize, i: usize, first: usize, scores: &mut [T::Wide]| {
             if let Some(bias) = &bias {
-                bias.add_to(b, h, i, first, scores);
+                bias.add_to(b, h, i, first_of(b) + first, scores);
+            }
+            if let Some(blocks) = &blocks {
+                blocks.hide(h, lengths.start(b) + i, first_of(b) + first, scores);
             }
         };
         let y = match cx.output_used(Y) {
@@ -519,8 +596,8 @@ impl GroupQueryAttention {
         }
         let inputs = Inputs {
             q: &load_query,
-            k: &keys,
-            v: &values,
+            k: keys,
+            v: values,
             visible: &visible,
             add_mask: &add_mask,
             sink: if has_sink { Some(&sink) } else { None },
@@ -528,158 +605,5 @@ impl GroupQueryAttention {
         let layout = Layout::positions_first(self.heads, p.queries, p.size);
         attend.run(&inputs, scratch, y, layout, shown);
         Ok(())
-    }
-}
-
-/// What happens to a query or a key before it is used.
-struct Prepare<'a, T> {
-    norms: Option<(&'a [T], &'a [T])>,
-    epsilon: f32,
-    rotation: Option<Rotation<'a, T>>,
-    /// [batch, queries], where the caller says it and they are read.
-    positions: Option<&'a [i64]>,
-    first_step: bool,
-    queries: usize,
-    starts: &'a [i32],
-}
-
-impl<'a, T: Float> Prepare<'a, T> {
-    fn new(
-        op: &GroupQueryAttention,
-        cx: &RunContext<'a>,
-        p: &Projected<'_, T>,
-        lengths: &Lengths<'a>,
-    ) -> Result<Self, OpError> {
-        let norms = match (cx.input(Q_NORM), cx.input(K_NORM)) {
-            (None, None) => None,
-            (Some(q), Some(k)) => {
-                for (index, tensor) in [(Q_NORM, &q), (K_NORM, &k)] {
-                    if tensor.dims() != [p.size] {
-                        return Err(wrong_dims(index, tensor, format!("[{}]", p.size)));
-                    }
-                }
-                Some((q.slice()?, k.slice()?))
-            }
-            _ => {
-                return Err(OpError::Message(
-                    "q_norm_weight and k_norm_weight come together".into(),
-                ));
-            }
-        };
-        let mut prepare = Prepare {
-            norms,
-            epsilon: op.norm_epsilon,
-            rotation: None,
-            positions: None,
-            first_step: lengths.first_step,
-            queries: p.queries,
-            starts: lengths.last,
-        };
-        if !op.rotary {
-            return Ok(prepare);
-        }
-        let cos = cx.required(COS)?;
-        let rotation = Rotation::new(cos, cx.required(SIN)?, op.interleaved)?;
-        if cos.rank() != 2 || rotation.half > p.size / 2 {
-            return Err(wrong_dims(
-                COS,
-                &cos,
-                format!("[max position, at most {}]", p.size / 2),
-            ));
-        }
-        prepare.rotation = Some(rotation);
-        if let Some(positions) = cx.input(POSITIONS) {
-            if positions.dims() != [p.batch, p.queries] {
-                return Err(wrong_dims(
-                    POSITIONS,
-                    &positions,
-                    format!("[{}, {}]", p.batch, p.queries),
-                ));
-            }
-            prepare.positions = Some(positions.slice()?);
-        }
-        for b in 0..p.batch {
-            for i in 0..p.queries {
-                rotation.row(prepare.position(b, i))?;
-            }
-        }
-        Ok(prepare)
-    }
-
-    fn changes_keys(&self) -> bool {
-        self.norms.is_some() || self.rotation.is_some()
-    }
-
-    fn position(&self, b: usize, i: usize) -> i64 {
-        let after = |start: i64| start.saturating_add(i as i64);
-        match self.positions {
-            Some(positions) if self.first_step => after(positions.first().copied().unwrap_or(0)),
-            Some(positions) => positions[b * self.queries + i],
-            None if self.first_step => after(0),
-            None => after(i64::from(self.starts[b]) + 1 - self.queries as i64),
-        }
-    }
-
-    fn prepare(&self, weight: Option<&[T]>, x: &[T], b: usize, i: usize, row: &mut [T::Wide]) {
-        for (to, x) in row.iter_mut().zip(x) {
-            *to = x.widen();
-        }
-        if let Some(weight) = weight {
-            let squares = row.iter().fold(T::Wide::ZERO, |sum, &x| sum.add(x.mul(x)));
-            let mean = squares.div(T::Wide::from_f64(row.len() as f64));
-            let root = mean.add(T::Wide::from_f64(self.epsilon.into())).sqrt();
-            for (x, weight) in row.iter_mut().zip(weight) {
-                *x = x.div(root).mul(weight.widen());
-            }
-        }
-        if let Some(rotation) = &self.rotation {
-            // `new` has checked every position.
-            rotation.turn(self.position(b, i) as usize, row);
-        }
-    }
-
-    fn query(&self, x: &[T], b: usize, i: usize, row: &mut [T::Wide]) {
-        self.prepare(self.norms.map(|norms| norms.0), x, b, i, row);
-    }
-
-    fn key(&self, x: &[T], b: usize, i: usize, row: &mut [T::Wide]) {
-        self.prepare(self.norms.map(|norms| norms.1), x, b, i, row);
-    }
-}
-
-/// attention_bias: [batch or 1, heads or 1, queries, keys].
-pub(super) struct ScoreBias<'a, T> {
-    data: &'a [T],
-    batch: usize,
-    head: usize,
-    keys: usize,
-}
-
-impl<'a, T: Number> ScoreBias<'a, T> {
-    pub fn new(index: usize, tensor: TensorRef<'a>, full: [usize; 4]) -> Result<Self, OpError> {
-        let [batch, heads, queries, keys] = full;
-        match *tensor.dims() {
-            [b, h, q, k] if (b == 1 || b == batch) && (h == 1 || h == heads) && (q, k) == (queries, keys) => {
-                let step = queries * keys;
-                Ok(ScoreBias {
-                    data: tensor.slice()?,
-                    batch: if b == 1 { 0 } else { h * step },
-                    head: if h == 1 { 0 } else { step },
-                    keys,
-                })
-            }
-            _ => Err(wrong_dims(
-                index,
-                &tensor,
-                format!("[{batch} or 1, {heads} or 1, {queries}, {keys}]"),
-            )),
-        }
-    }
-
-    pub fn add_to(&self, b: usize, h: usize, i: usize, first: usize, scores: &mut [T::Wide]) {
-        let row = b * self.batch + h * self.head + i * self.keys;
-        for (score, bias) in scores.iter_mut().zip(&self.data[row + first..]) {
-            *score = score.add(bias.widen());
-        }
     }
 }

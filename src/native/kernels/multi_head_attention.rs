@@ -24,11 +24,13 @@
 
 use super::Built;
 use super::attend::{Attend, Cache, Heads, Inputs, Layout, ScoreOutput, ScoreStage};
+use super::beam_cache::{BeamCache, Inputs as BeamInputs};
 use super::dispatch::with_float;
-use super::group_query_attention::{ScoreBias, head_count, scale, wrong_dims};
+use super::group_query_attention::{head_count, scale, wrong_dims};
 use super::infer::input_type;
 use super::key_mask::{KeyMask, MaskSizes};
 use super::number::{Float, Number, Scalar};
+use super::score_bias::ScoreBias;
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
@@ -66,6 +68,9 @@ const MULTI_HEAD: Places = Places {
     beams: 9,
 };
 
+/// Of DecoderMaskedMultiHeadAttention.
+const BEAM_WIDTH: usize = 8;
+
 const DECODER: Places = Places {
     bias: 10,
     mask: 3,
@@ -88,23 +93,30 @@ struct MultiHeadAttention {
 
 fn build(node: &NodeInfo<'_>, decoder: bool) -> Built {
     let places = if decoder { &DECODER } else { &MULTI_HEAD };
-    if node.has_input(places.beams) {
-        return Err(OpError::Unsupported(
-            "a cache shared by beams (cache_indirection)".into(),
-        ));
-    }
     if decoder {
         // Both say what the inputs and outputs in use say too.
         node.flag_or("past_present_share_buffer", false)?;
         node.flag_or("output_qk", false)?;
     }
-    Ok(Box::new(MultiHeadAttention {
+    let attention = Box::new(MultiHeadAttention {
         heads: head_count(node, "num_heads")?,
         scale: scale(node)?,
         filter: node.float_or("mask_filter_value", -10000.0)?,
         unidirectional: !decoder && node.flag_or("unidirectional", false)?,
         decoder,
         places,
+    });
+    if !node.has_input(places.beams) {
+        return Ok(attention);
+    }
+    Ok(Box::new(BeamCache {
+        attention,
+        inputs: BeamInputs {
+            past: [places.past_key, places.past_value],
+            past_length: places.past_length,
+            beam_width: decoder.then_some(BEAM_WIDTH),
+            indirection: places.beams,
+        },
     }))
 }
 

@@ -63,6 +63,11 @@ pub(in crate::native) fn pad(node: &NodeInfo<'_>) -> Built {
     Ok(Box::new(Pad { mode, attributes }))
 }
 
+/// That of com.microsoft 1: as version 11, and the pads may be a row of a matrix.
+pub(in crate::native) fn contrib_pad(node: &NodeInfo<'_>) -> Built {
+    pad(&node.as_of(11))
+}
+
 /// Elements added (or, negative, taken away) before and after each axis.
 type PadsByAxis = SmallVec<[(i64, i64); 6]>;
 

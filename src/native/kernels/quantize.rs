@@ -59,6 +59,14 @@ fn layout(node: &NodeInfo<'_>, output_since: i64) -> Result<Layout, OpError> {
     })
 }
 
+fn contrib_layout(node: &NodeInfo<'_>) -> Result<Layout, OpError> {
+    Ok(Layout {
+        axis: node.int_or("axis", 1)?,
+        block: 0,
+        ty: None,
+    })
+}
+
 /// Scales and zero points, as f64 (exact for all types that they have).
 struct Parameters<'a> {
     scales: &'a [f64],
@@ -156,6 +164,15 @@ pub(in crate::native) fn quantize_linear(node: &NodeInfo<'_>) -> Built {
     }))
 }
 
+/// That of com.microsoft 1: without blocks, and with fewer types.
+pub(in crate::native) fn contrib_quantize_linear(node: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(QuantizeLinear {
+        layout: contrib_layout(node)?,
+        saturate: true,
+        precision: None,
+    }))
+}
+
 /// The quotient in a type that ONNX computes with.
 fn divide(precision: ElementType) -> Result<fn(f64, f64) -> f64, OpError> {
     fn in_type<T: Float>(x: f64, scale: f64) -> f64 {
@@ -235,6 +252,11 @@ pub(in crate::native) fn dequantize_linear(node: &NodeInfo<'_>) -> Built {
     Ok(Box::new(DequantizeLinear(layout(node, 23)?)))
 }
 
+/// That of com.microsoft 1.
+pub(in crate::native) fn contrib_dequantize_linear(node: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(DequantizeLinear(contrib_layout(node)?)))
+}
+
 impl DequantizeLinear {
     fn result_type(&self, scale: ElementType) -> ElementType {
         self.0.ty.unwrap_or(match scale {
@@ -281,7 +303,7 @@ fn dequantize<T: Float>(x: f64, scale: f64, zero: f64) -> T {
 }
 
 #[derive(Debug)]
-struct DynamicQuantizeLinear;
+pub(super) struct DynamicQuantizeLinear;
 
 pub(in crate::native) fn dynamic_quantize_linear(_: &NodeInfo<'_>) -> Built {
     Ok(Box::new(DynamicQuantizeLinear))

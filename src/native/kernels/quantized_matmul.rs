@@ -84,7 +84,7 @@ fn shifted<Q: Quantized, S: Scalar>(
 }
 
 #[derive(Debug)]
-struct MatMulInteger;
+pub(super) struct MatMulInteger;
 
 pub(in crate::native) fn matmul_integer(_: &NodeInfo<'_>) -> Built {
     Ok(Box::new(MatMulInteger))

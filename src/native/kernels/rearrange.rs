@@ -17,7 +17,7 @@ use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::Dims;
 
 #[derive(Debug)]
-struct Transpose {
+pub(super) struct Transpose {
     /// `None` reverses the dims.
     perm: Option<Vec<i64>>,
 }
@@ -28,6 +28,10 @@ pub(in crate::native) fn transpose(node: &NodeInfo<'_>) -> Built {
 }
 
 impl Transpose {
+    pub fn by(perm: Vec<i64>) -> Self {
+        Transpose { perm: Some(perm) }
+    }
+
     /// Which input axis each output axis is.
     fn order(&self, rank: usize) -> Result<Dims, OpError> {
         let Some(perm) = &self.perm else {

@@ -210,6 +210,11 @@ pub(in crate::native) fn unsqueeze(node: &NodeInfo<'_>) -> Built {
     unit_dims(node, true)
 }
 
+/// ExpandDims of com.microsoft 1: Unsqueeze of one axis, which is a scalar.
+pub(in crate::native) fn expand_dims(node: &NodeInfo<'_>) -> Built {
+    unsqueeze(&node.as_of(13))
+}
+
 impl UnitDims {
     fn dims(&self, from: &[SymDim], axes: Option<&[i64]>) -> Result<SymDims, OpError> {
         match (self.insert, axes) {

@@ -15,6 +15,11 @@
 //! com.microsoft 1 has position_ids as its second input, always, which may be [1]: the position
 //! of the first token of every batch item. Without `num_heads` the caches say how large a head is.
 //! `scale` and `is_packed_batching` do not change the result.
+//!
+//! MRotaryEmbedding (com.microsoft 1) is the same with position_ids [3, batch, positions], of time,
+//! height and width; the angle of a pair is that of one of the three positions. `mrope_section` says how
+//! many pairs each has: one after the other, or with `mrope_layout` 1 every third pair from 1 on is one
+//! of height and from 2 on one of width, as many as each has, and the others are of time.
 
 use super::Built;
 use super::attend::Layout;
@@ -74,6 +79,22 @@ impl<'a, T: Float> Rotation<'a, T> {
         let angles = self.cos[at..][..self.half]
             .iter()
             .zip(&self.sin[at..][..self.half]);
+        self.turn_pairs(angles, x);
+    }
+
+    /// The same, each pair by its angle of one of three rows.
+    fn turn_by_stream(&self, rows: [usize; 3], streams: &[u8], x: &mut [T::Wide]) {
+        let angles = streams.iter().enumerate().map(|(i, &stream)| {
+            let at = rows[usize::from(stream)] * self.half + i;
+            (&self.cos[at], &self.sin[at])
+        });
+        self.turn_pairs(angles, x);
+    }
+
+    fn turn_pairs<'b>(&self, angles: impl Iterator<Item = (&'b T, &'b T)>, x: &mut [T::Wide])
+    where
+        T: 'b,
+    {
         let turn = |a: &mut T::Wide, b: &mut T::Wide, (cos, sin): (&T, &T)| {
             let (cos, sin) = (cos.widen(), sin.widen());
             (*a, *b) = (cos.mul(*a).sub(sin.mul(*b)), sin.mul(*a).add(cos.mul(*b)));
@@ -100,9 +121,11 @@ struct RotaryEmbedding {
     rotated: usize,
     heads: Option<usize>,
     contrib: bool,
+    /// Which of the three positions each pair is turned by, in MRotaryEmbedding.
+    streams: Option<Vec<u8>>,
 }
 
-fn build(node: &NodeInfo<'_>, contrib: bool) -> Built {
+fn build(node: &NodeInfo<'_>, contrib: bool, streams: Option<Vec<u8>>) -> Built {
     let size = |name: &str| match node.int(name)? {
         None => Ok(None),
         Some(value) => usize::try_from(value).map(Some).map_err(|_| OpError::Attribute {
@@ -119,15 +142,53 @@ fn build(node: &NodeInfo<'_>, contrib: bool) -> Built {
         rotated: size("rotary_embedding_dim")?.unwrap_or(0),
         heads: size("num_heads")?.filter(|&heads| heads > 0),
         contrib,
+        streams,
     }))
 }
 
 pub(in crate::native) fn rotary_embedding(node: &NodeInfo<'_>) -> Built {
-    build(node, false)
+    build(node, false, None)
 }
 
 pub(in crate::native) fn contrib_rotary_embedding(node: &NodeInfo<'_>) -> Built {
-    build(node, true)
+    build(node, true, None)
+}
+
+pub(in crate::native) fn m_rotary_embedding(node: &NodeInfo<'_>) -> Built {
+    let given = super::required_attribute("mrope_section", node.ints("mrope_section")?)?;
+    let wrong = || super::wrong_attribute("mrope_section", format!("is {given:?}, expected three sizes"));
+    // An angle is of an element of a tensor that exists, so that there are not more than this.
+    const MOST: usize = 1 << 20;
+    let sizes: Vec<usize> = given
+        .iter()
+        .map(|&size| {
+            usize::try_from(size)
+                .ok()
+                .filter(|&size| size < MOST)
+                .ok_or_else(wrong)
+        })
+        .collect::<Result<_, _>>()?;
+    let &[time, height, width] = &sizes[..] else {
+        return Err(wrong());
+    };
+    let pairs = time + height + width;
+    let streams = match node.int_or("mrope_layout", 0)? {
+        0 => (0..pairs)
+            .map(|i| u8::from(i >= time) + u8::from(i >= time + height))
+            .collect(),
+        1 => (0..pairs)
+            .map(|i| match i % 3 {
+                1 if i < 3 * height => 1,
+                2 if i < 3 * width => 2,
+                _ => 0,
+            })
+            .collect(),
+        other => {
+            let message = format!("is {other}, expected 0 or 1");
+            return Err(super::wrong_attribute("mrope_layout", message));
+        }
+    };
+    build(node, true, Some(streams))
 }
 
 impl Operator for RotaryEmbedding {
@@ -189,8 +250,21 @@ impl RotaryEmbedding {
             )));
         }
         let half = rotated / 2;
-        let first_only = self.contrib && ids.is_some_and(|ids| ids.dims() == [1]);
+        if let Some(streams) = self.streams.as_ref().filter(|streams| streams.len() != half) {
+            return Err(OpError::Message(format!(
+                "mrope_section says {} pairs, {rotated} elements are rotated",
+                streams.len()
+            )));
+        }
+        let first_only = self.contrib && self.streams.is_none() && ids.is_some_and(|ids| ids.dims() == [1]);
         let ids = match ids {
+            Some(ids) if self.streams.is_some() => match ids.dims() == [3, batch, positions] {
+                true => Some(ids.slice::<i64>()?),
+                false => {
+                    let expected = format!("[3, {batch}, {positions}]");
+                    return Err(wrong("position_ids", ids.dims(), expected));
+                }
+            },
             Some(ids) if !first_only && ids.dims() != [batch, positions] => {
                 return Err(wrong(
                     "position_ids",
@@ -222,17 +296,24 @@ impl RotaryEmbedding {
         for b in 0..batch {
             for p in 0..positions {
                 let token = b * positions + p;
-                let row = match ids {
-                    None => token,
-                    Some(ids) if first_only => rotation.row(ids[0].saturating_add(p as i64))?,
-                    Some(ids) => rotation.row(ids[token])?,
+                let rows = match (ids, &self.streams) {
+                    (None, _) => [token; 3],
+                    (Some(ids), _) if first_only => [rotation.row(ids[0].saturating_add(p as i64))?; 3],
+                    (Some(ids), None) => [rotation.row(ids[token])?; 3],
+                    (Some(ids), Some(_)) => {
+                        let stream = |n: usize| rotation.row(ids[n * batch * positions + token]);
+                        [stream(0)?, stream(1)?, stream(2)?]
+                    }
                 };
                 for h in 0..heads {
                     let at = layout.start(b, h, p);
                     for (to, x) in head.iter_mut().zip(&x[at..]) {
                         *to = x.widen();
                     }
-                    rotation.turn(row, head);
+                    match &self.streams {
+                        Some(streams) => rotation.turn_by_stream(rows, streams, head),
+                        None => rotation.turn(rows[0], head),
+                    }
                     for (to, &x) in y[at..].iter_mut().zip(head.iter()) {
                         *to = T::narrow(x);
                     }

@@ -16,7 +16,7 @@ use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::TensorRef;
 
 #[derive(Debug)]
-struct Softmax {
+pub(super) struct Softmax {
     axis: i64,
     /// All dims from the axis on are one sum.
     flatten: bool,
@@ -30,6 +30,15 @@ fn build(node: &NodeInfo<'_>, log: bool) -> Built {
         flatten,
         log,
     }))
+}
+
+/// Softmax along an axis, or with `flatten` along it and all after it.
+pub(super) fn softmax_of(axis: i64, flatten: bool) -> Softmax {
+    Softmax {
+        axis,
+        flatten,
+        log: false,
+    }
 }
 
 pub(in crate::native) fn softmax(node: &NodeInfo<'_>) -> Built {

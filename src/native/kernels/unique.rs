@@ -5,6 +5,9 @@
 //!   inverse         for each element (or slice) of X, its position in Y
 //!   counts          how often each is there
 //!
+//! Unique of com.microsoft is of a row, in the order in which elements first come, with the outputs Y,
+//! inverse and counts.
+//!
 //! Slices are compared element by element, in row-major order. Numbers (NaNs are equal, and come
 //! last), booleans, strings, complex numbers (by the real part, then the other). ai.onnx 11, 28.
 
@@ -28,12 +31,38 @@ struct Unique {
     /// `None` sees X as one row.
     axis: Option<i64>,
     sorted: bool,
+    outputs: Outputs,
+}
+
+/// Where the outputs after Y are.
+#[derive(Debug)]
+struct Outputs {
+    indices: Option<usize>,
+    inverse: usize,
+    counts: usize,
 }
 
 pub(in crate::native) fn unique(node: &NodeInfo<'_>) -> Built {
     Ok(Box::new(Unique {
         axis: node.int("axis")?,
         sorted: node.flag_or("sorted", true)?,
+        outputs: Outputs {
+            indices: Some(1),
+            inverse: 2,
+            counts: 3,
+        },
+    }))
+}
+
+pub(in crate::native) fn contrib_unique(_: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Unique {
+        axis: None,
+        sorted: false,
+        outputs: Outputs {
+            indices: None,
+            inverse: 1,
+            counts: 2,
+        },
     }))
 }
 
@@ -142,19 +171,25 @@ impl Unique {
             });
             gather_starts(cx, 0, &x, &dims, lanes.inner, starts)?;
         }
-        if cx.output_used(1) {
-            cx.output::<i64>(1, &[count])?.fill_with(|i| firsts[i] as i64);
+        let Outputs {
+            indices,
+            inverse,
+            counts,
+        } = self.outputs;
+        if let Some(indices) = indices.filter(|&indices| cx.output_used(indices)) {
+            cx.output::<i64>(indices, &[count])?
+                .fill_with(|i| firsts[i] as i64);
         }
         // From a first slice to its group's position in Y, in the room of the order.
         for (position, &first) in firsts.iter().enumerate() {
             order[first as usize] = position as u64;
         }
-        if cx.output_used(2) {
-            let inverse = cx.output::<i64>(2, &[len])?;
+        if cx.output_used(inverse) {
+            let inverse = cx.output::<i64>(inverse, &[len])?;
             inverse.fill_with(|i| order[group_of[i] as usize] as i64);
         }
-        if cx.output_used(3) {
-            let counts = cx.output::<i64>(3, &[count])?.zeroed();
+        if cx.output_used(counts) {
+            let counts = cx.output::<i64>(counts, &[count])?.zeroed();
             for &first in group_of.iter() {
                 counts[order[first as usize] as usize] += 1;
             }
