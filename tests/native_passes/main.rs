@@ -7,4 +7,5 @@ mod attentions;
 mod cleaning;
 mod harness;
 mod norms;
+mod ropes;
 mod typed;

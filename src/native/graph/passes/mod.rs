@@ -11,6 +11,7 @@ mod identity;
 mod no_op;
 mod norm;
 mod pattern;
+mod rope;
 mod silu;
 mod transpose;
 
@@ -57,6 +58,7 @@ static PASSES: &[Pass] = &[
     rewrite("rms_norm", norm::rms_norm),
     rewrite("skip_norm", norm::skip_norm),
     rewrite("conv_bn", conv_bn::conv_bn),
+    rewrite("rope", rope::rope),
     rewrite("attention", attention::attention),
     rewrite("transpose_matmul", transpose::transpose_matmul),
     rewrite("matmul_bias", bias::matmul_bias),
