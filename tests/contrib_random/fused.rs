@@ -81,9 +81,7 @@ impl MatMul {
 
 #[test]
 fn fused_matmul() {
-    check_all(10, 150, matmul(), |matmul| {
-        matmul.case().check(matmul.half, false)
-    });
+    check_all(10, 150, matmul(), |matmul| matmul.case().check(matmul.half));
 }
 
 const ACTIVATIONS: [&str; 6] = ["Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", ""];
@@ -118,7 +116,7 @@ fn fused_gemm() {
         if activation == "HardSigmoid" {
             case = case.float("activation_beta", 0.4);
         }
-        case.check(half, false)
+        case.check(half)
     });
 }
 
@@ -170,29 +168,33 @@ fn fused_conv() {
             if !params.is_empty() {
                 case = case.floats("activation_params", params);
             }
-            case.check(half, false)
+            case.check(half)
         },
     );
 }
 
 #[test]
-fn bias_gelu_and_fast_gelu() {
+fn gelu_in_its_forms() {
     let gelu = (
+        prop::sample::select(vec!["BiasGelu", "FastGelu", "Gelu", "QuickGelu"]),
         prop::collection::vec(1usize..4, 0..3),
         // Enough that the largest is not where 1 + tanh cancels.
         8usize..20,
-        any::<[bool; 2]>(),
+        any::<bool>(),
         halves(),
         any::<u64>(),
     );
-    check_all(13, 60, gelu, |(mut dims, last, [fast, bias], half, seed)| {
+    check_all(13, 120, gelu, |(op_type, mut dims, last, flag, half, seed)| {
         let mut numbers = Numbers::new(seed);
         dims.push(last);
-        let case = Case::new(if fast { "FastGelu" } else { "BiasGelu" })
-            .input(numbers.value(&dims, 4.0))
-            .input((bias || !fast).then(|| numbers.value(&[last], 1.0)))
-            .output();
-        case.check(half, false)
+        let mut case = Case::new(op_type).input(numbers.value(&dims, 4.0));
+        if op_type == "BiasGelu" || op_type == "FastGelu" && flag {
+            case = case.input(numbers.value(&[last], 1.0));
+        }
+        if op_type == "QuickGelu" && flag {
+            case = case.float("alpha", 1.25);
+        }
+        case.output().check(half)
     });
 }
 
@@ -234,6 +236,6 @@ fn embed_layer_normalization() {
         if epsilon {
             case = case.float("epsilon", 1e-3);
         }
-        case.check(half, false)
+        case.check(half)
     });
 }

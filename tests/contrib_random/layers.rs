@@ -69,20 +69,20 @@ fn gates() {
         // In f16 z and its sigmoid are rounded, which the comparison with f32 does not know.
         let in_ort = half == Float::F16;
         if which == 2 {
-            case.check(Float::F32, false)?;
+            case.check(Float::F32)?;
             return match in_ort {
                 true => compare(&case, &case.native(half)?, &case.ort(half)?, 1e-3),
                 false => Ok(()),
             };
         }
         if which == 0 {
-            case.check(Float::F32, false)?;
+            case.check(Float::F32)?;
             return match in_ort {
                 true => compare(&case, &case.native(half)?, &case.ort(half)?, 0.0),
                 false => Ok(()),
             };
         }
-        case.check(half, in_ort)
+        case.check(half)
     });
 }
 
@@ -136,7 +136,7 @@ fn branches() {
             } else {
                 case
             };
-            case.output().check(half, true)
+            case.output().check(half)
         },
     );
 }
@@ -179,7 +179,7 @@ fn multimodal_rotary() {
             if partial {
                 case = case.int("rotary_embedding_dim", 2 * half as i64);
             }
-            case.check(Float::F16, true)
+            case.check(Float::F16)
         },
     );
 }
@@ -414,7 +414,7 @@ fn around_a_decoder() {
                 .input(numbers.value(&[n, 5], 1.0))
                 .output(),
         };
-        case.check(Float::F32, false)
+        case.check(Float::F32)
     });
 }
 
@@ -441,7 +441,7 @@ fn engram_gate() {
                 .input(normed.then(|| numbers.value(&[streams, width], 1.0)))
                 .output();
             let case = if normed { case.output() } else { case };
-            case.check(Float::F16, true)
+            case.check(Float::F16)
         },
     );
 }

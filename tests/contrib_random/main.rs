@@ -5,13 +5,16 @@
 //!
 //! Needs the library: `ORT_DYLIB_PATH`, or what scripts/fetch-onnxruntime.sh fetched.
 
+mod exact;
 mod experts;
 mod fused;
 mod group_query_attention;
+#[allow(dead_code)] // standard_random uses more of it.
 mod harness;
 mod layers;
 mod moved;
 mod multi_head_attention;
+mod norms;
 mod quantized;
 mod quantized_weights;
 mod rotary;

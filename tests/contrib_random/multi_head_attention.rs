@@ -181,7 +181,7 @@ impl MultiHead {
 
 #[test]
 fn multi_head_attention() {
-    check_all(5, 200, multi_head(), |mha| mha.case().check(mha.half, false));
+    check_all(5, 200, multi_head(), |mha| mha.case().check(mha.half));
 }
 
 /// ONNX Runtime's CPU has no kernel for packed projections: they are the same as the separate ones.
@@ -359,7 +359,7 @@ fn decoder_masked_multi_head_attention() {
     check_all(7, 100, decoder(), |decoder| {
         let (case, multi_head) = decoder.cases();
         if decoder.cross {
-            return case.check(decoder.half, false);
+            return case.check(decoder.half);
         }
         let found = case.native(Float::F32)?;
         let mut found = found.into_iter();
@@ -478,7 +478,7 @@ impl Projected {
 #[test]
 fn attention() {
     check_all(8, 200, projected(), |attention| {
-        attention.case().check(attention.half, false)
+        attention.case().check(attention.half)
     });
 }
 

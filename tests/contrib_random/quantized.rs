@@ -332,7 +332,7 @@ fn integer_products() {
                 .input(b_zero)
                 .input(bias)
         };
-        case.output_of(FLOAT).check(Float::F32, false)
+        case.output_of(FLOAT).check(Float::F32)
     });
 }
 
@@ -371,7 +371,7 @@ fn quantized_gemm() {
             .input(small(&mut numbers, b_ty, per_column).constant())
             .input(c);
         if to_float {
-            return case.output_of(FLOAT).check(Float::F32, false);
+            return case.output_of(FLOAT).check(Float::F32);
         }
         let case = case
             .input(f32s(&[], vec![0.3]).constant())
@@ -450,7 +450,7 @@ fn quantize_and_dequantize() {
         if axis {
             case = case.int("axis", at as i64);
         }
-        case.check(Float::F32, false)
+        case.check(Float::F32)
     });
 }
 
@@ -677,7 +677,7 @@ fn quantized_embeddings() {
             for index in 0..5 {
                 case = case.input((index != 2 || segments).then(|| maker.zero().constant()));
             }
-            case.output().output_of(INT32).check(Float::F32, false)
+            case.output().output_of(INT32).check(Float::F32)
         },
     );
 }

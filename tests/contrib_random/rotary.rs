@@ -82,6 +82,6 @@ impl Rotary {
 fn rotary_embedding() {
     check_all(3, 100, rotary(), |rotary| {
         let half = if rotary.half { Float::F16 } else { Float::Bf16 };
-        rotary.case().check(half, rotary.half)
+        rotary.case().check(half)
     });
 }

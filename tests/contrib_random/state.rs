@@ -142,7 +142,7 @@ fn past_states(dims: &[usize], state: &[f32], window: Option<usize>) -> Value {
 #[test]
 fn linear_attention() {
     check_all(20, 150, linear(), |linear| {
-        linear.case(linear.steps, None).check(linear.half, false)
+        linear.case(linear.steps, None).check(linear.half)
     });
 }
 
@@ -232,9 +232,7 @@ impl Conv {
 
 #[test]
 fn causal_conv_with_state() {
-    check_all(21, 150, conv(), |conv| {
-        conv.case(conv.len, None).check(conv.half, false)
-    });
+    check_all(21, 150, conv(), |conv| conv.case(conv.len, None).check(conv.half));
 }
 
 #[test]
