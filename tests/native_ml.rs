@@ -561,3 +561,80 @@ fn trees_that_are_none_are_refused() {
     });
     assert!(unreached.run().is_ok());
 }
+
+#[test]
+fn categories_are_mapped_both_ways_and_encoded() {
+    let mapper = Node::new("CategoryMapper", &["a"], &["y"])
+        .domain("ai.onnx.ml")
+        .strings("cats_strings", &["a", "b", "c"])
+        .ints("cats_int64s", &[4, 5, 4]);
+    let y = run(mapper.clone(), 1, &[strings(&["a", "b", "z"])]).unwrap();
+    assert_eq!(i64s(&y), [4, 5, -1]);
+    let y = run(mapper, 1, &[ints(&[4, 5, 6])]).unwrap();
+    assert_eq!(y.view().strings().unwrap(), ["c", "b", "_Unused"]);
+
+    let encoder = Node::new("OneHotEncoder", &["a"], &["y"])
+        .domain("ai.onnx.ml")
+        .strings("cats_strings", &["b", "a"]);
+    let y = run(encoder.clone(), 1, &[strings(&["a", "b", "c"])]).unwrap();
+    assert_eq!(y.view().dims(), [3, 2]);
+    assert_eq!(f32s(&y), [0.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
+    let error = run(encoder.int("zeros", 0), 1, &[strings(&["c"])]).unwrap_err();
+    assert!(error.to_string().contains("none of the categories"), "{error}");
+}
+
+/// One tree: feature 0 at most 0.5, then a leaf each.
+fn classifier(classes: &[&str], ids: &[i64]) -> Node {
+    Node::new("TreeEnsembleClassifier", &["a"], &["y", "z"])
+        .domain("ai.onnx.ml")
+        .ints("nodes_treeids", &[0, 0, 0])
+        .ints("nodes_nodeids", &[0, 1, 2])
+        .ints("nodes_featureids", &[0, 0, 0])
+        .floats("nodes_values", &[0.5, 0.0, 0.0])
+        .strings("nodes_modes", &["BRANCH_LEQ", "LEAF", "LEAF"])
+        .ints("nodes_truenodeids", &[1, 0, 0])
+        .ints("nodes_falsenodeids", &[2, 0, 0])
+        .ints("class_treeids", &[0, 0])
+        .ints("class_nodeids", &[1, 2])
+        .ints("class_ids", ids)
+        .floats("class_weights", &[0.25, 0.75])
+        .strings("classlabels_strings", classes)
+}
+
+#[test]
+fn classes_of_trees_have_labels() {
+    let x = Tensor::from_slice(&[2, 1], &[0.0f32, 1.0]).unwrap();
+    let y = run(
+        classifier(&["no", "yes"], &[0, 0]),
+        3,
+        &[Tensor::from_slice(&[2, 1], &[0.0f32, 1.0]).unwrap()],
+    )
+    .unwrap();
+    assert_eq!(y.view().strings().unwrap(), ["no", "yes"]);
+    let y = run(classifier(&["a", "b", "c"], &[2, 1]), 3, &[x]).unwrap();
+    assert_eq!(y.view().strings().unwrap(), ["c", "b"]);
+}
+
+#[test]
+fn named_trees_that_are_none_are_refused() {
+    let x = || Tensor::from_slice(&[1, 1], &[0.0f32]).unwrap();
+    let error = |node: Node| run(node, 3, &[x()]).unwrap_err().to_string();
+    let found = error(classifier(&["a", "b"], &[0, 5]));
+    assert!(found.contains("class_ids") && found.contains("has 5"), "{found}");
+    let found = error(classifier(&[], &[0, 0]));
+    assert!(found.contains("classlabels"), "{found}");
+    let round = Node::new("TreeEnsembleRegressor", &["a"], &["y"])
+        .domain("ai.onnx.ml")
+        .ints("nodes_treeids", &[0, 0])
+        .ints("nodes_nodeids", &[0, 1])
+        .ints("nodes_featureids", &[0, 0])
+        .floats("nodes_values", &[0.5, 0.0])
+        .strings("nodes_modes", &["BRANCH_LEQ", "BRANCH_LT"])
+        .ints("nodes_truenodeids", &[1, 0])
+        .ints("nodes_falsenodeids", &[1, 0])
+        .int("n_targets", 1);
+    let found = error(round.clone());
+    assert!(found.contains("is below itself"), "{found}");
+    let found = error(round.ints("target_nodeids", &[1]));
+    assert!(found.contains("target_nodeids"), "{found}");
+}

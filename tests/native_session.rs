@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oxpipe::component::{
-    AlignedBytes, CancelToken, ComponentErrorKind, ComponentSession, DataType, Input, ModelSource, Output,
-    OutputResult, RunControl, TensorView, byte_len, copied_bytes,
+    AlignedBytes, CancelToken, ComponentError, ComponentErrorKind, ComponentSession, DataType, Input,
+    ModelSource, Output, OutputResult, RunControl, TensorView, byte_len, copied_bytes,
 };
 use oxpipe::native::{NativeOptions, NativeSession};
 use oxpipe_test_support::onnx_writer::{FLOAT, INT64, Model, Node, Tensor};
@@ -433,4 +433,81 @@ fn all_rows_are_computed_where_something_needs_them() {
     let [whole, last] = rows_of(shown, &["p"]);
     assert_eq!(last.0, [1, 1, 5]);
     assert_eq!(last.1, whole.1[whole.1.len() - 5 * 4..]);
+}
+
+/// The error of a model of this node, which is of `com.microsoft` version 1 or ONNX's own 21.
+fn refused(node: Node) -> ComponentError {
+    let model = ["a", "b"]
+        .into_iter()
+        .fold(Model::new(), |model, name| model.input(name, FLOAT, "[...]"))
+        .opset("", 21)
+        .opset("com.microsoft", 1)
+        .graph(|graph| graph.untyped_output("y"))
+        .node(node);
+    let source = ModelSource::Memory {
+        label: "test".into(),
+        model: Arc::new(model.encode()),
+        external: Vec::new(),
+    };
+    match NativeSession::load("part", &source, &NativeOptions::default()) {
+        Ok(_) => panic!("a node that makes no sense is loaded"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn nodes_with_too_many_or_too_few_inputs_or_outputs_are_refused_at_load() {
+    let many = ["a"; 9];
+    for (node, expected) in [
+        (
+            Node::new("Neg", &["a"], &["y", "z", "w"]),
+            "(Neg): has 3 outputs, expected 1",
+        ),
+        (Node::new("Neg", &[], &["y"]), "(Neg): has 0 inputs, expected 1"),
+        (Node::new("Neg", &[""], &["y"]), "(Neg): input 0 is missing"),
+        (
+            Node::new("Clip", &many, &["y"]),
+            "(Clip): has 9 inputs, expected 1 to 3",
+        ),
+        (
+            Node::new("Concat", &[], &["y"]),
+            "(Concat): has 0 inputs, expected at least 1",
+        ),
+        (
+            Node::new("TopK", &["a", "b"], &["y"]),
+            "(TopK): has 1 output, expected 2",
+        ),
+        (
+            Node::new("SkipLayerNormalization", &["a", "", "b"], &["y"]).domain("com.microsoft"),
+            "(SkipLayerNormalization): input 1 is missing",
+        ),
+        (
+            Node::new("QuickGelu", &["a", "b"], &["y"]).domain("com.microsoft"),
+            "(QuickGelu): has 2 inputs, expected 1",
+        ),
+    ] {
+        let error = refused(node);
+        let text = error.to_string();
+        assert!(
+            matches!(error.kind(), ComponentErrorKind::InvalidNode { .. }),
+            "{text}"
+        );
+        assert!(text.contains("node \"y\"") && text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn inputs_and_outputs_left_out_at_the_end_do_not_count() {
+    for node in [
+        Node::new("Clip", &["x", "", "", "", ""], &["y"]),
+        Node::new("Clip", &["x"], &["y", "", ""]),
+    ] {
+        load(
+            Model::new()
+                .opset("", 21)
+                .input("x", FLOAT, "[...]")
+                .output("y", FLOAT, "[...]")
+                .node(node),
+        );
+    }
 }

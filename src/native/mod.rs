@@ -6,7 +6,8 @@
 //! - [`element`], [`tensor`], [`value`]: ONNX's element types, tensors inside the runtime, and
 //!   sequences and optionals of them
 //! - [`operator`], [`infer`], [`output`], [`node`]: what a kernel is and what it sees
-//! - `kernels`, [`registry`]: the operators, and the one table that lists them
+//! - `kernels`, [`registry`], [`arity`]: the operators, the one table that lists them, and how
+//!   many inputs and outputs each may have
 //! - `model`: files, protobuf, external data
 //! - `graph`: from a model to a plan for given input shapes
 //! - `executor`, `workspace`, `plans`: a run of a plan; memory and plans that are kept from
@@ -19,6 +20,7 @@
 //! uninitialised), [`operator`] (scratch memory), [`workers`] (loops lent to other threads) and
 //! `model` (mapped files), and nowhere else.
 
+pub mod arity;
 mod control;
 pub mod element;
 mod executor;

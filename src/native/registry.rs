@@ -31,8 +31,8 @@ pub(super) enum Build {
 /// The newest version of ONNX's own operators that the table was checked against.
 pub const NEWEST_ONNX_OPSET: i64 = 28;
 
-const ML: &str = "ai.onnx.ml";
-const MS: &str = "com.microsoft";
+pub(super) const ML: &str = "ai.onnx.ml";
+pub(super) const MS: &str = "com.microsoft";
 
 const fn op(
     domain: &'static str,
@@ -46,6 +46,16 @@ const fn op(
         since,
         not_yet: None,
         build: Build::Kernel(build),
+    }
+}
+
+impl OperatorEntry {
+    /// Withdrawn, or not covered, from this version on.
+    const fn until(self, not_yet: i64) -> Self {
+        OperatorEntry {
+            not_yet: Some(not_yet),
+            ..self
+        }
     }
 }
 
@@ -271,8 +281,18 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "Xor", &[7], compare::xor),
     op(ML, "ArrayFeatureExtractor", &[1], feature::array_feature_extractor),
     op(ML, "Binarizer", &[1], feature::binarizer),
+    op(ML, "CategoryMapper", &[1], label_encoder::category_mapper),
+    op(ML, "FeatureVectorizer", &[1], feature::feature_vectorizer),
+    op(ML, "Imputer", &[1], scaling::imputer),
     op(ML, "LabelEncoder", &[1, 2, 4], label_encoder::label_encoder),
+    op(ML, "LinearClassifier", &[1], linear_model::linear_classifier),
+    op(ML, "LinearRegressor", &[1], linear_model::linear_regressor),
+    op(ML, "Normalizer", &[1], scaling::normalizer),
+    op(ML, "OneHotEncoder", &[1], feature::one_hot_encoder),
+    op(ML, "Scaler", &[1], scaling::scaler),
     op(ML, "TreeEnsemble", &[5], tree_ensemble::tree_ensemble),
+    op(ML, "TreeEnsembleClassifier", &[1, 3], named_trees::tree_ensemble_classifier).until(5),
+    op(ML, "TreeEnsembleRegressor", &[1, 3], named_trees::tree_ensemble_regressor).until(5),
     op(MS, "Attention", &[1], projected_attention::projected_attention),
     op(MS, "BiasAdd", &[1], bias_fusions::bias_add),
     op(MS, "BiasGelu", &[1], bias_gelu::bias_gelu),

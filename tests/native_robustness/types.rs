@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use oxpipe::native::arity;
 use oxpipe::native::element::ElementType;
 use oxpipe::native::registry::{OPERATORS, OperatorEntry};
 use oxpipe::native::tensor::Tensor;
 use oxpipe_test_support::onnx_writer::Node;
 
-use crate::{Input, Random, load, model_of, sound};
+use crate::{INPUTS, Input, OUTPUTS, Random, load, model_of, sound};
 
 const TYPES: &str = include_str!("types.txt");
 
@@ -105,7 +106,7 @@ fn try_type(
                 names.push("");
                 continue;
             };
-            let name = ["a", "b", "c", "d", "e", "f", "g", "h"][index];
+            let name = INPUTS[index];
             names.push(name);
             let (own, allowed) = inputs.get(index.min(inputs.len().max(1) - 1)).unwrap();
             let ty = match *own == parameter {
@@ -120,7 +121,8 @@ fn try_type(
             model = model.input(name, ty.code(), "[...]");
             values.push((name, value));
         }
-        let mut node = Node::new(entry.op_type, &names, &["y"]);
+        let [_, (outputs, _)] = arity::find("", entry.op_type, version).unwrap().counts();
+        let mut node = Node::new(entry.op_type, &names, &OUTPUTS[..outputs.max(1)]);
         for attribute in attributes {
             node = sound::with_attribute(node, attribute);
         }

@@ -13,6 +13,7 @@ use super::{
     Action, Body, Graph, GraphInput, Node, ValueId, attributes, fold, functions, order, ports, scope,
 };
 use crate::component::{ComponentErrorKind, ComponentIo, PortType};
+use crate::native::arity;
 use crate::native::control::ControlEntry;
 use crate::native::infer::{Fact, Kind};
 use crate::native::model::Model;
@@ -458,9 +459,14 @@ impl<'m> Loader<'m> {
             outputs: &present(&flat.proto.output),
             attributes: &attributes,
         };
-        let built = match &entry.build {
-            Build::Kernel(build) => build(&info).map(Action::Kernel),
-            Build::Control(entry) => self.control(scope, flat, entry, &info, &attributes, inputs)?,
+        let arity = arity::find(&domain, &op_type, since);
+        let arity = arity.map_or(Ok(()), |arity| arity.check(info.inputs, info.outputs));
+        let built = match (arity, &entry.build) {
+            (Err(error), _) => Err(error),
+            (Ok(()), Build::Kernel(build)) => build(&info).map(Action::Kernel),
+            (Ok(()), Build::Control(entry)) => {
+                self.control(scope, flat, entry, &info, &attributes, inputs)?
+            }
         };
         let unknown = info.unasked_attribute().map(|name| OpError::Attribute {
             name: name.to_owned(),

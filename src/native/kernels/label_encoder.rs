@@ -8,6 +8,8 @@
 //! Version 1 has `classes_strings` only: integers become the string at that position, strings
 //! their position.
 //!
+//! CategoryMapper is version 1 with `cats_int64s` in place of positions.       ai.onnx.ml 1
+//!
 //! Of keys that are equal, the last one counts, before version 4 (which does not say) the first
 //! one of keys_* and the last one of classes_strings, as in ONNX Runtime. Floats are equal when
 //! their bits are; from version 4 on a NaN equals every NaN, and zeros have no sign.
@@ -95,11 +97,23 @@ pub(in crate::native) fn label_encoder(node: &NodeInfo<'_>) -> Built {
     Ok(Box::new(LabelEncoder(lookups)))
 }
 
+pub(in crate::native) fn category_mapper(node: &NodeInfo<'_>) -> Built {
+    let strings = required_attribute("cats_strings", node.strings("cats_strings")?)?;
+    let strings = Tensor::from_strings(&[strings.len()], owned(strings))?;
+    let ints = required_attribute("cats_int64s", node.ints("cats_int64s")?)?;
+    let ints = Tensor::from_slice(&[ints.len()], ints)?;
+    Ok(Box::new(LabelEncoder(both_ways(node, &strings, &ints)?)))
+}
+
 fn classes(node: &NodeInfo<'_>) -> Result<Vec<Lookup>, OpError> {
     let classes = required_attribute("classes_strings", node.strings("classes_strings")?)?;
     let strings = Tensor::from_strings(&[classes.len()], owned(classes))?;
     let positions: Vec<i64> = (0..).take(strings.view().len()).collect();
     let positions = Tensor::from_slice(&[positions.len()], &positions)?;
+    both_ways(node, &strings, &positions)
+}
+
+fn both_ways(node: &NodeInfo<'_>, strings: &Tensor, ints: &Tensor) -> Result<Vec<Lookup>, OpError> {
     let lookup = |keys: &Tensor, values: &Tensor| {
         let default = default_of(node, values.element_type())?;
         Lookup::new(
@@ -110,7 +124,7 @@ fn classes(node: &NodeInfo<'_>) -> Result<Vec<Lookup>, OpError> {
             true,
         )
     };
-    Ok(vec![lookup(&strings, &positions)?, lookup(&positions, &strings)?])
+    Ok(vec![lookup(strings, ints)?, lookup(ints, strings)?])
 }
 
 fn keys_and_values(node: &NodeInfo<'_>, tensors: bool) -> Result<Lookup, OpError> {

@@ -17,6 +17,7 @@
 use super::dispatch::with_float;
 use super::infer::{input_dims, input_type};
 use super::number::{Float, Number, Scalar};
+use super::post_transform::Transform;
 use super::{Built, required_attribute, wrong_attribute};
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim, SymDims};
@@ -27,28 +28,33 @@ use crate::native::tensor::{Tensor, TensorRef};
 #[derive(Debug)]
 struct TreeEnsemble {
     ty: ElementType,
-    /// They form no cycles.
-    nodes: Vec<TreeNode>,
-    leaves: Vec<Leaf>,
-    roots: Vec<usize>,
-    /// Features that the nodes look at: one more than the last one.
-    features: usize,
+    trees: Trees,
     targets: usize,
     aggregate: Aggregate,
     transform: Transform,
 }
 
+/// Trees to follow, which have no cycles.
 #[derive(Debug)]
-struct TreeNode {
-    feature: usize,
-    test: Test,
-    missing_is_true: bool,
-    on_true: Branch,
-    on_false: Branch,
+pub(super) struct Trees {
+    nodes: Vec<TreeNode>,
+    leaves: Vec<Leaf>,
+    roots: Vec<Branch>,
+    /// Features that the nodes look at: one more than the last one.
+    features: usize,
 }
 
 #[derive(Debug)]
-enum Test {
+pub(super) struct TreeNode {
+    pub feature: usize,
+    pub test: Test,
+    pub missing_is_true: bool,
+    pub on_true: Branch,
+    pub on_false: Branch,
+}
+
+#[derive(Debug)]
+pub(super) enum Test {
     AtMost(f64),
     Below(f64),
     AtLeast(f64),
@@ -59,32 +65,26 @@ enum Test {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Branch {
+pub(super) enum Branch {
     Node(usize),
     Leaf(usize),
 }
 
-#[derive(Debug)]
-struct Leaf {
-    target: usize,
-    weight: f64,
+/// What a tree says when it is followed to here.
+pub(super) type Leaf = Vec<Vote>;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vote {
+    pub target: usize,
+    pub weight: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Aggregate {
+pub(super) enum Aggregate {
     Average,
     Sum,
     Min,
     Max,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Transform {
-    None,
-    Softmax,
-    Logistic,
-    SoftmaxZero,
-    Probit,
 }
 
 pub(in crate::native) fn tree_ensemble(node: &NodeInfo<'_>) -> Built {
@@ -122,17 +122,13 @@ pub(in crate::native) fn tree_ensemble(node: &NodeInfo<'_>) -> Built {
     let leaves = leaves(node, ty, targets)?;
     let nodes = nodes(node, ty, leaves.len())?;
     let given = required_attribute("tree_roots", node.ints("tree_roots")?)?;
-    let roots: Vec<usize> = given
+    let roots: Vec<Branch> = given
         .iter()
-        .map(|&root| position("tree_roots", root, nodes.len()))
+        .map(|&root| position("tree_roots", root, nodes.len()).map(Branch::Node))
         .collect::<Result<_, _>>()?;
-    check_trees(&nodes, &roots)?;
     Ok(Box::new(TreeEnsemble {
         ty,
-        features: nodes.iter().map(|node| node.feature + 1).max().unwrap_or(0),
-        nodes,
-        leaves,
-        roots,
+        trees: Trees::new(nodes, leaves, roots)?,
         targets,
         aggregate,
         transform,
@@ -140,7 +136,7 @@ pub(in crate::native) fn tree_ensemble(node: &NodeInfo<'_>) -> Built {
 }
 
 /// An element of an attribute that is a position among `count`.
-fn position(name: &str, given: i64, count: usize) -> Result<usize, OpError> {
+pub(super) fn position(name: &str, given: i64, count: usize) -> Result<usize, OpError> {
     let fits = usize::try_from(given).ok().filter(|&at| at < count);
     fits.ok_or_else(|| {
         wrong_attribute(
@@ -151,7 +147,7 @@ fn position(name: &str, given: i64, count: usize) -> Result<usize, OpError> {
 }
 
 /// The floats of a tensor of this type.
-fn floats(name: &str, tensor: &Tensor, ty: ElementType) -> Result<Vec<f64>, OpError> {
+pub(super) fn floats(name: &str, tensor: &Tensor, ty: ElementType) -> Result<Vec<f64>, OpError> {
     if tensor.element_type() != ty {
         return Err(OpError::WrongType {
             what: format!("attribute \"{name}\""),
@@ -163,7 +159,7 @@ fn floats(name: &str, tensor: &Tensor, ty: ElementType) -> Result<Vec<f64>, OpEr
     with_float!(ty, T => Ok(tensor.slice::<T>()?.iter().map(|value| value.widen().to_f64()).collect()))
 }
 
-fn check_count(name: &str, found: usize, expected: usize) -> Result<(), OpError> {
+pub(super) fn check_count(name: &str, found: usize, expected: usize) -> Result<(), OpError> {
     match found == expected {
         true => Ok(()),
         false => Err(wrong_attribute(
@@ -180,7 +176,7 @@ fn leaves(node: &NodeInfo<'_>, ty: ElementType, targets: usize) -> Result<Vec<Le
     check_count("leaf_targetids", ids.len(), weights.len())?;
     let leaf = |(&id, weight)| {
         let target = position("leaf_targetids", id, targets)?;
-        Ok(Leaf { target, weight })
+        Ok(vec![Vote { target, weight }])
     };
     ids.iter().zip(weights).map(leaf).collect()
 }
@@ -281,7 +277,7 @@ fn unsigned_zero(value: f64) -> f64 {
 }
 
 /// Checks that no way down from a root comes back to a node that it has been at.
-fn check_trees(nodes: &[TreeNode], roots: &[usize]) -> Result<(), OpError> {
+fn check_trees(nodes: &[TreeNode], roots: &[Branch]) -> Result<(), OpError> {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
         No,
@@ -291,7 +287,8 @@ fn check_trees(nodes: &[TreeNode], roots: &[usize]) -> Result<(), OpError> {
     let mut seen = vec![Seen::No; nodes.len()];
     // Nodes on the way down, and how many of their branches have been looked at.
     let mut way: Vec<(usize, usize)> = Vec::new();
-    for &root in roots {
+    for root in roots {
+        let Branch::Node(root) = *root else { continue };
         way.push((root, 0));
         while let Some((at, looked_at)) = way.last_mut() {
             let (Some(node), Some(state)) = (nodes.get(*at), seen.get_mut(*at)) else {
@@ -339,24 +336,77 @@ impl Test {
     }
 }
 
-impl TreeEnsemble {
+impl Trees {
+    pub fn new(nodes: Vec<TreeNode>, leaves: Vec<Leaf>, roots: Vec<Branch>) -> Result<Self, OpError> {
+        check_trees(&nodes, &roots)?;
+        Ok(Trees {
+            features: nodes.iter().map(|node| node.feature + 1).max().unwrap_or(0),
+            nodes,
+            leaves,
+            roots,
+        })
+    }
+
+    /// Checks that a row has what the nodes look at.
+    pub fn check_features(&self, features: usize) -> Result<(), OpError> {
+        match features >= self.features {
+            true => Ok(()),
+            false => Err(OpError::Message(format!(
+                "a row has {features} features, expected {} features or more, which the nodes look at",
+                self.features
+            ))),
+        }
+    }
+
     /// The leaf of a tree for a row of enough features.
-    fn leaf<T: Float>(&self, root: usize, row: &[T]) -> Option<&Leaf> {
+    fn leaf(&self, root: Branch, feature: &impl Fn(usize) -> f64) -> Option<&Leaf> {
         let mut at = root;
         loop {
-            let node = self.nodes.get(at)?;
-            let x = row.get(node.feature)?.widen().to_f64();
-            let branch = match node.test.holds(x) || node.missing_is_true && x.is_nan() {
-                true => node.on_true,
-                false => node.on_false,
-            };
-            match branch {
-                Branch::Node(next) => at = next,
+            match at {
                 Branch::Leaf(leaf) => return self.leaves.get(leaf),
+                Branch::Node(node) => {
+                    let node = self.nodes.get(node)?;
+                    let x = feature(node.feature);
+                    at = match node.test.holds(x) || node.missing_is_true && x.is_nan() {
+                        true => node.on_true,
+                        false => node.on_false,
+                    };
+                }
             }
         }
     }
 
+    /// The scores of a row, and in `voted` whether anything voted for a target.
+    pub fn score(
+        &self,
+        aggregate: Aggregate,
+        feature: &impl Fn(usize) -> f64,
+        scores: &mut [f64],
+        voted: &mut [f64],
+    ) {
+        scores.fill(0.0);
+        voted.fill(0.0);
+        let leaves = self.roots.iter().filter_map(|&root| self.leaf(root, feature));
+        for vote in leaves.flatten() {
+            let (Some(score), Some(voted)) = (scores.get_mut(vote.target), voted.get_mut(vote.target)) else {
+                continue;
+            };
+            *score = match aggregate {
+                _ if *voted == 0.0 => vote.weight,
+                Aggregate::Average | Aggregate::Sum => *score + vote.weight,
+                Aggregate::Min => Scalar::min(*score, vote.weight),
+                Aggregate::Max => Scalar::max(*score, vote.weight),
+            };
+            *voted = 1.0;
+        }
+        if let Aggregate::Average = aggregate {
+            let trees = self.roots.len().max(1) as f64;
+            scores.iter_mut().for_each(|score| *score /= trees);
+        }
+    }
+}
+
+impl TreeEnsemble {
     fn run_as<T: Float>(&self, cx: &mut RunContext<'_>, x: &TensorRef<'_>) -> Result<(), OpError> {
         let &[rows, features] = x.dims() else {
             return Err(OpError::WrongDims {
@@ -365,13 +415,7 @@ impl TreeEnsemble {
                 expected: "[n, features]".into(),
             });
         };
-        if features < self.features {
-            return Err(OpError::WrongDims {
-                what: "input 0".into(),
-                found: x.dims().into(),
-                expected: format!("{} features or more, which the nodes look at", self.features),
-            });
-        }
+        self.trees.check_features(features)?;
         let y = cx.output::<T>(0, &[rows, self.targets])?.into_mut();
         // A row without targets has no scores, a row without features no nodes.
         let (scores, voted) = cx
@@ -379,26 +423,10 @@ impl TreeEnsemble {
             .split_at_mut(self.targets);
         let x = x.slice::<T>()?;
         for (row, y) in y.chunks_exact_mut(self.targets.max(1)).enumerate() {
-            scores.fill(0.0);
-            voted.fill(0.0);
             let x = x.get(row * features..).and_then(|rest| rest.get(..features));
-            for leaf in self.roots.iter().filter_map(|&root| self.leaf(root, x?)) {
-                let (Some(score), Some(voted)) = (scores.get_mut(leaf.target), voted.get_mut(leaf.target))
-                else {
-                    continue;
-                };
-                *score = match self.aggregate {
-                    _ if *voted == 0.0 => leaf.weight,
-                    Aggregate::Average | Aggregate::Sum => *score + leaf.weight,
-                    Aggregate::Min => Scalar::min(*score, leaf.weight),
-                    Aggregate::Max => Scalar::max(*score, leaf.weight),
-                };
-                *voted = 1.0;
-            }
-            if let Aggregate::Average = self.aggregate {
-                let trees = self.roots.len().max(1) as f64;
-                scores.iter_mut().for_each(|score| *score /= trees);
-            }
+            // Never missing: the nodes look at no more than there is.
+            let feature = |at: usize| x.and_then(|x| x.get(at)).map_or(0.0, |x| x.widen().to_f64());
+            self.trees.score(self.aggregate, &feature, scores, voted);
             self.transform.apply(scores);
             for (y, &score) in y.iter_mut().zip(&*scores) {
                 *y = T::narrow(T::Wide::from_f64(score));
@@ -406,58 +434,6 @@ impl TreeEnsemble {
         }
         Ok(())
     }
-}
-
-impl Transform {
-    fn apply(self, scores: &mut [f64]) {
-        match self {
-            Transform::None => {}
-            Transform::Softmax => softmax(scores, |_| true),
-            Transform::SoftmaxZero => softmax(scores, |score| score != 0.0),
-            Transform::Logistic => scores
-                .iter_mut()
-                .for_each(|score| *score = 1.0 / (1.0 + (-*score).exp())),
-            Transform::Probit => scores.iter_mut().for_each(|score| *score = probit(*score)),
-        }
-    }
-}
-
-/// Over the scores that count; the others stay.
-fn softmax(scores: &mut [f64], counts: impl Fn(f64) -> bool) {
-    let counted = || scores.iter().copied().filter(|&score| counts(score));
-    let largest = counted().fold(f64::NEG_INFINITY, Scalar::max);
-    let total: f64 = counted().map(|score| (score - largest).exp()).sum();
-    for score in scores.iter_mut().filter(|score| counts(**score)) {
-        *score = (*score - largest).exp() / total;
-    }
-}
-
-/// The z that a normal variable is at most with probability p: NaN outside [0, 1].
-///
-/// Solves erfc(-z / sqrt 2) / 2 = p for the lower half by Halley's method, from a start
-/// (Winitzki's formula for the inverse of erf) that is right to two or three digits; each step
-/// triples them.
-fn probit(p: f64) -> f64 {
-    let lower = p.min(1.0 - p);
-    let z = match lower {
-        p if p > 0.0 => {
-            const A: f64 = 0.147;
-            let log = (4.0 * p * (1.0 - p)).ln();
-            let half = 2.0 / (std::f64::consts::PI * A) + log / 2.0;
-            let mut z = -(2.0 * ((half * half - log / A).sqrt() - half)).max(0.0).sqrt();
-            for _ in 0..4 {
-                let error = 0.5 * libm::erfc(-z * std::f64::consts::FRAC_1_SQRT_2) - p;
-                // e^(z^2 / 2) in two factors: it alone may be more than an f64 holds.
-                let root = (z * z / 4.0).exp();
-                let step = error * root * (2.0 * std::f64::consts::PI).sqrt() * root;
-                z -= step / (1.0 + z * step / 2.0);
-            }
-            z
-        }
-        0.0 => f64::NEG_INFINITY,
-        _ => f64::NAN,
-    };
-    if p > 0.5 { -z } else { z }
 }
 
 impl Operator for TreeEnsemble {
@@ -488,27 +464,5 @@ impl TreeEnsemble {
                 expected: format!("{}, like nodes_splits", self.ty),
             }),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::probit;
-
-    #[test]
-    fn probit_inverts_the_normal_distribution() {
-        // Tabulated quantiles.
-        for (p, z) in [
-            (0.5, 0.0),
-            (0.975, 1.959_963_984_540_054),
-            (0.841_344_746_068_542_9, 1.0),
-            (0.001, -3.090_232_306_167_813_5),
-            (1e-10, -6.361_340_902_404_056),
-        ] {
-            assert!((probit(p) - z).abs() < 1e-12, "{p}: {}", probit(p));
-        }
-        assert_eq!(probit(0.0), f64::NEG_INFINITY);
-        assert_eq!(probit(1.0), f64::INFINITY);
-        assert!(probit(1.5).is_nan() && probit(-0.5).is_nan() && probit(f64::NAN).is_nan());
     }
 }
