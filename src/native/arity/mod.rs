@@ -35,9 +35,9 @@ const fn arity(
 
 /// What the definition of an operator that came into force in version `since` says.
 pub fn find(domain: &str, op_type: &str, since: i64) -> Option<&'static Arity> {
-    let all = contrib::ARITIES.iter().chain(onnx::ARITIES);
-    all.filter(|arity| arity.op_type == op_type && arity.domain == domain && arity.since <= since)
-        .last()
+    let all = contrib::ARITIES.iter().chain(onnx::ARITIES).rev();
+    let mut versions = all.filter(|arity| arity.op_type == op_type && arity.domain == domain);
+    versions.find(|arity| arity.since <= since)
 }
 
 impl Arity {

@@ -29,7 +29,7 @@ use crate::native::element::ElementType;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::TensorRef;
+use crate::native::tensor::{Dims, TensorRef};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Activation {
@@ -188,10 +188,15 @@ fn hard_swish_of<T: Float>(cx: &mut RunContext<'_>, x: &TensorRef<'_>) -> Result
 }
 
 #[derive(Debug)]
-struct PRelu;
+struct PRelu {
+    /// Before opset 7, a slope of more than one element is one for each channel.
+    per_channel: bool,
+}
 
-pub(in crate::native) fn p_relu(_: &NodeInfo<'_>) -> Built {
-    Ok(Box::new(PRelu))
+pub(in crate::native) fn p_relu(node: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(PRelu {
+        per_channel: node.since < 7,
+    }))
 }
 
 impl Operator for PRelu {
@@ -200,7 +205,19 @@ impl Operator for PRelu {
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
-        let (x, slope, dims) = super::pair(cx)?;
+        let (x, slope) = (cx.required(0)?, cx.required(1)?);
+        super::same_type(&x, &slope, 1)?;
+        let channels: Dims = slope
+            .dims()
+            .iter()
+            .copied()
+            .chain(std::iter::repeat_n(1, x.rank().saturating_sub(2)))
+            .collect();
+        let slope = match self.per_channel && slope.rank() == 1 && slope.len() > 1 {
+            true => slope.reshaped(&channels)?,
+            false => slope,
+        };
+        let dims = super::broadcast(x.dims(), slope.dims())?;
         if dims.as_slice() != x.dims() {
             return Err(OpError::Message(format!(
                 "slope {:?} does not broadcast to {:?}",

@@ -2,16 +2,17 @@
 //!
 //!   C = A + B, A - B, A * B, A / B, mod(A, B), A ^ B
 //!
-//! C has the shape that A and B broadcast to. Add, Sub, Mul, Div: ai.onnx 7, 13, 14; Mod: 10,
-//! 13; Pow: 7, 12, 13, 15. Integers wrap around and their division truncates towards zero;
+//! C has the shape that A and B broadcast to. Add, Sub, Mul, Div: ai.onnx 6, 7, 13, 14; Mod: 10,
+//! 13; Pow: 1, 7, 12, 13, 15; those before 7 as in `legacy_broadcast`. Integers wrap around and their division truncates towards zero;
 //! dividing an integer by zero, which the specification leaves open, is an error. f16 and
 //! bf16 are computed in f32 and rounded once.
 
 use super::dispatch::{with_float, with_integer, with_number};
 use super::elementwise::{Operand, map, operand, zip};
-use super::infer::{broadcast_inputs, input_type};
+use super::infer::{broadcast_inputs, input_type, like_first_input};
+use super::legacy_broadcast::LegacyBroadcast;
 use super::number::{Number, Scalar};
-use super::{Built, broadcast, pair};
+use super::{Built, broadcast, pair, same_type};
 use crate::native::element::ElementType;
 use crate::native::infer::{Fact, InferContext};
 use crate::native::node::NodeInfo;
@@ -31,46 +32,65 @@ enum Function {
 }
 
 #[derive(Debug)]
-struct Arithmetic(Function);
-
-pub(in crate::native) fn add(_: &NodeInfo<'_>) -> Built {
-    Ok(Box::new(Arithmetic(Function::Add)))
+struct Arithmetic {
+    function: Function,
+    legacy: Option<LegacyBroadcast>,
 }
 
-pub(in crate::native) fn sub(_: &NodeInfo<'_>) -> Built {
-    Ok(Box::new(Arithmetic(Function::Sub)))
+fn build(node: &NodeInfo<'_>, function: Function) -> Built {
+    Ok(Box::new(Arithmetic {
+        function,
+        legacy: LegacyBroadcast::new(node)?,
+    }))
 }
 
-pub(in crate::native) fn mul(_: &NodeInfo<'_>) -> Built {
-    Ok(Box::new(Arithmetic(Function::Mul)))
+pub(in crate::native) fn add(node: &NodeInfo<'_>) -> Built {
+    build(node, Function::Add)
 }
 
-pub(in crate::native) fn div(_: &NodeInfo<'_>) -> Built {
-    Ok(Box::new(Arithmetic(Function::Div)))
+pub(in crate::native) fn sub(node: &NodeInfo<'_>) -> Built {
+    build(node, Function::Sub)
+}
+
+pub(in crate::native) fn mul(node: &NodeInfo<'_>) -> Built {
+    build(node, Function::Mul)
+}
+
+pub(in crate::native) fn div(node: &NodeInfo<'_>) -> Built {
+    build(node, Function::Div)
 }
 
 pub(in crate::native) fn modulo(node: &NodeInfo<'_>) -> Built {
-    Ok(Box::new(Arithmetic(match node.int_or("fmod", 0)? {
+    let function = match node.int_or("fmod", 0)? {
         0 => Function::FloorMod,
         _ => Function::TruncatedMod,
-    })))
+    };
+    build(node, function)
 }
 
 impl Operator for Arithmetic {
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
-        broadcast_inputs(cx, 0..2, input_type(cx, 0))
+        match self.legacy {
+            None => broadcast_inputs(cx, 0..2, input_type(cx, 0)),
+            Some(_) => like_first_input(cx),
+        }
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
-        let (a, b, dims) = pair(cx)?;
-        with_number!(a.element_type(), T => self.run_as::<T>(cx, &a, &b, &dims))
+        let Some(legacy) = &self.legacy else {
+            let (a, b, dims) = pair(cx)?;
+            return with_number!(a.element_type(), T => self.run_as::<T>(cx, &a, &b, &dims));
+        };
+        let (a, b) = (cx.required(0)?, cx.required(1)?);
+        same_type(&a, &b, 1)?;
+        let dims = legacy.dims(a.dims(), b.dims())?;
+        let b = b.reshaped(&dims)?;
+        with_number!(a.element_type(), T => self.run_as::<T>(cx, &a, &b, a.dims()))
     }
 
     fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {
-        others
-            .iter()
-            .flatten()
-            .all(|fact| fact.dims.as_ref().is_some_and(|dims| dims.len() <= 1))
+        let mut others = others.iter().flatten();
+        self.legacy.is_none() && others.all(|fact| fact.dims.as_ref().is_some_and(|dims| dims.len() <= 1))
     }
 }
 
@@ -84,7 +104,7 @@ impl Arithmetic {
     ) -> Result<(), OpError> {
         let (x, y) = (operand::<T>(a)?, operand::<T>(b)?);
         let zero = T::Wide::ZERO;
-        let divides = !matches!(self.0, Function::Add | Function::Sub | Function::Mul);
+        let divides = !matches!(self.function, Function::Add | Function::Sub | Function::Mul);
         if divides
             && T::Wide::INTEGER
             && !dims.contains(&0)
@@ -95,7 +115,7 @@ impl Arithmetic {
             )));
         }
         let to = cx.output::<T>(0, dims)?.into_mut();
-        match self.0 {
+        match self.function {
             Function::Add => zip(x, y, dims, to, |a, b| T::narrow(a.widen().add(b.widen()))),
             Function::Sub => zip(x, y, dims, to, |a, b| T::narrow(a.widen().sub(b.widen()))),
             Function::Mul => zip(x, y, dims, to, |a, b| T::narrow(a.widen().mul(b.widen()))),
@@ -118,15 +138,22 @@ impl Arithmetic {
 
 /// The base's type is the result's; the exponent may have any other.
 #[derive(Debug)]
-struct Pow;
+struct Pow {
+    legacy: Option<LegacyBroadcast>,
+}
 
-pub(in crate::native) fn pow(_: &NodeInfo<'_>) -> Built {
-    Ok(Box::new(Pow))
+pub(in crate::native) fn pow(node: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Pow {
+        legacy: LegacyBroadcast::new(node)?,
+    }))
 }
 
 impl Operator for Pow {
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
-        broadcast_inputs(cx, 0..2, input_type(cx, 0))
+        match self.legacy {
+            None => broadcast_inputs(cx, 0..2, input_type(cx, 0)),
+            Some(_) => like_first_input(cx),
+        }
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
@@ -137,9 +164,11 @@ impl Operator for Pow {
             map(b.slice::<E>()?, exponents, |e| e.widen().to_f64());
             Ok(())
         })?;
+        let legacy = self.legacy.as_ref().map(|legacy| legacy.dims(a.dims(), b.dims()));
+        let legacy = legacy.transpose()?;
         let exponents = Operand {
             data: &*exponents,
-            dims: b.dims(),
+            dims: legacy.as_deref().unwrap_or(b.dims()),
         };
         match a.element_type() {
             ElementType::Int32 => powers::<i32>(cx, &a, exponents, integer_power),

@@ -39,6 +39,7 @@ pub(in crate::native) fn batch_normalization(node: &NodeInfo<'_>) -> Built {
         momentum: node.float_or("momentum", 0.9)?,
         training: match node.since {
             14.. => node.flag_or("training_mode", false)?,
+            ..7 => !node.flag_or("is_test", false)?,
             _ => (1..5).any(|output| node.has_output(output)),
         },
         spatial: node.since > 7 || node.flag_or("spatial", true)?,

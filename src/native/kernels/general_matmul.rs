@@ -1,6 +1,6 @@
 //! Gemm: Y = alpha A' B' + beta C, A' [M, K] being A or its transpose, B' [K, N] likewise.
 //!
-//! C broadcasts to [M, N] and may be left out (from 11 on). ai.onnx 7, 9, 11, 13: floats, and
+//! C broadcasts to [M, N] and may be left out (from 11 on). ai.onnx 6, 7, 9, 11, 13: floats, and
 //! integers of 32 and 64 bits, for which alpha and beta are truncated to integers, as ONNX
 //! Runtime does. float16 and bfloat16 are computed in f32 and rounded once.
 //!
@@ -28,6 +28,10 @@ struct Gemm {
 }
 
 pub(in crate::native) fn general_matmul(node: &NodeInfo<'_>) -> Built {
+    if node.since < 7 {
+        // What does not broadcast without it is an error less.
+        node.int("broadcast")?;
+    }
     build(node, None)
 }
 

@@ -68,6 +68,7 @@ pub(super) mod inverse;
 pub(super) mod join;
 mod key_mask;
 pub(super) mod label_encoder;
+mod legacy_broadcast;
 pub(super) mod linear_attention;
 pub(super) mod linear_model;
 pub(super) mod loss;

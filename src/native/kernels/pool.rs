@@ -50,7 +50,7 @@ pub(in crate::native) fn max_pool(node: &NodeInfo<'_>) -> Built {
 pub(in crate::native) fn average_pool(node: &NodeInfo<'_>) -> Built {
     Ok(Box::new(Pool {
         function: Function::Average {
-            include_pad: node.flag_or("count_include_pad", false)?,
+            include_pad: node.since >= 7 && node.flag_or("count_include_pad", false)?,
         },
         window: WindowAttributes::with_kernel(node, node.since >= 19, true)?,
         ceil: node.since >= 10 && node.flag_or("ceil_mode", false)?,
