@@ -641,7 +641,7 @@ mod graphs {
         let named = base().node(Node::new("MatMul", &["x"], &["y"]).name("product"));
         let error = refused(|| load_bytes(named.encode()));
         assert_eq!(error.node(), Some("product"));
-        assert_says(&error, &["MatMul", "input 1 is missing"]);
+        assert_says(&error, &["MatMul", "has 1 input, expected 2"]);
         let mut model = Message::new().int(1, 8);
         let node = Message::new().bytes(1, "x").bytes(2, "y").bytes(4, "Identity");
         let value = |name: &str| Message::new().bytes(1, name);

@@ -101,12 +101,9 @@ fn tree_ensemble_regressor() {
         let trees = Trees::grow(numbers);
         let targets = numbers.from_to(1, 3);
         let aggregate = numbers.pick(&["SUM", "AVERAGE", "MIN", "MAX"]);
-        // ONNX Runtime gives no base value to a target without votes for these.
-        let least = if ["MIN", "MAX"].contains(&aggregate) {
-            targets
-        } else {
-            1
-        };
+        let base = numbers.flag();
+        // ONNX Runtime gives no base value to a target without votes.
+        let least = if base { targets } else { 1 };
         let (mut at_trees, mut at_nodes, mut ids) = (Vec::new(), Vec::new(), Vec::new());
         for &(tree, node) in &trees.leaves {
             // ONNX Runtime wants a target of every leaf.
@@ -128,7 +125,7 @@ fn tree_ensemble_regressor() {
             .floats("target_weights", &numbers.floats(ids.len(), 1.0))
             .int("n_targets", targets as i64)
             .string("aggregate_function", aggregate);
-        if numbers.flag() {
+        if base {
             case = case.floats("base_values", &numbers.floats(targets, 1.0));
         }
         if targets > 1 {

@@ -52,13 +52,9 @@ fn resize() {
                 sizes[1] = dims[1] as f64;
             }
             let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
-            if crop
-                && sizes
-                    .iter()
-                    .zip(dims.iter().rev().take(sizes.len()).rev())
-                    .all(|(&a, &b)| a == b as i64)
-            {
-                // ONNX Runtime copies what keeps its size, cropped or not.
+            let mut resized_dims = sizes.iter().rev().zip(dims.iter().rev()).take(resized);
+            if crop && resized_dims.any(|(&to, &from)| to == from as i64) {
+                // ONNX Runtime crops no axis that keeps its size.
                 return None;
             }
             case = case
