@@ -9,14 +9,14 @@ use crate::{Choices, same_as_ort};
 fn attention() {
     same_as_ort(90, 300, 2e-5, |numbers| {
         let (batch, kv_heads, group) = (
-            numbers.from_to(1, 2),
-            numbers.from_to(1, 2),
-            numbers.from_to(1, 2),
+            numbers.between(1, 2),
+            numbers.between(1, 2),
+            numbers.between(1, 2),
         );
         let heads = kv_heads * group;
-        let (size, v_size) = (numbers.from_to(1, 6), numbers.from_to(1, 6));
-        let (queries, keys) = (numbers.from_to(1, 5), numbers.from_to(1, 5));
-        let past = numbers.flag().then(|| numbers.from_to(0, 4));
+        let (size, v_size) = (numbers.between(1, 6), numbers.between(1, 6));
+        let (queries, keys) = (numbers.between(1, 5), numbers.between(1, 5));
+        let past = numbers.flag().then(|| numbers.between(0, 4));
         let total = keys + past.unwrap_or(0);
         let opset = numbers.pick(&[23, 24]);
         let three = numbers.flag();

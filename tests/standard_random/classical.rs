@@ -41,7 +41,7 @@ struct Trees {
 impl Trees {
     fn grow(numbers: &mut Numbers) -> Trees {
         let mut trees = Trees::default();
-        for tree in 0..numbers.from_to(1, 4) as i64 {
+        for tree in 0..numbers.between(1, 4) as i64 {
             trees.node(numbers, tree, 0, 3);
         }
         trees
@@ -99,7 +99,7 @@ impl Trees {
 fn tree_ensemble_regressor() {
     same_as_ort(100, 120, 2e-5, |numbers| {
         let trees = Trees::grow(numbers);
-        let targets = numbers.from_to(1, 3);
+        let targets = numbers.between(1, 3);
         let aggregate = numbers.pick(&["SUM", "AVERAGE", "MIN", "MAX"]);
         let base = numbers.flag();
         // ONNX Runtime gives no base value to a target without votes.
@@ -108,13 +108,13 @@ fn tree_ensemble_regressor() {
         for &(tree, node) in &trees.leaves {
             // ONNX Runtime wants a target of every leaf.
             let first = numbers.below(targets);
-            for more in 0..numbers.from_to(least, targets) {
+            for more in 0..numbers.between(least, targets) {
                 at_trees.push(tree);
                 at_nodes.push(node);
                 ids.push(((first + more) % targets) as i64);
             }
         }
-        let dims = [numbers.from_to(1, 5), 3];
+        let dims = [numbers.between(1, 5), 3];
         let case =
             Case::classical("TreeEnsembleRegressor", numbers.pick(&[1, 3])).input(rows(numbers, &dims));
         let mut case = trees
@@ -139,7 +139,7 @@ fn tree_ensemble_regressor() {
 fn tree_ensemble_classifier() {
     same_as_ort(101, 120, 2e-5, |numbers| {
         let trees = Trees::grow(numbers);
-        let classes = numbers.from_to(2, 4);
+        let classes = numbers.between(2, 4);
         let positive = numbers.flag();
         let (mut at_trees, mut at_nodes, mut ids) = (Vec::new(), Vec::new(), Vec::new());
         for &(tree, node) in &trees.leaves {
@@ -149,7 +149,7 @@ fn tree_ensemble_classifier() {
             for more in 0..if classes == 2 {
                 1
             } else {
-                numbers.from_to(1, classes)
+                numbers.between(1, classes)
             } {
                 at_trees.push(tree);
                 at_nodes.push(node);
@@ -164,7 +164,7 @@ fn tree_ensemble_classifier() {
         if positive {
             weights.iter_mut().for_each(|x| *x = x.abs());
         }
-        let dims = [numbers.from_to(1, 5), 3];
+        let dims = [numbers.between(1, 5), 3];
         let case =
             Case::classical("TreeEnsembleClassifier", numbers.pick(&[1, 3])).input(rows(numbers, &dims));
         let labels: Vec<i64> = (0..classes as i64).map(|class| 7 * class - 3).collect();
@@ -187,11 +187,11 @@ fn tree_ensemble_classifier() {
 #[test]
 fn linear_models() {
     same_as_ort(102, 120, 2e-5, |numbers| {
-        let (n, features) = (numbers.from_to(1, 5), numbers.from_to(1, 4));
+        let (n, features) = (numbers.between(1, 5), numbers.between(1, 4));
         let x = rows(numbers, &[n, features]);
         let transform = numbers.pick(&TRANSFORMS);
         if numbers.flag() {
-            let targets = numbers.from_to(1, 3);
+            let targets = numbers.between(1, 3);
             let mut case = Case::classical("LinearRegressor", 1)
                 .input(numbers.value(&[n, features], 2.0))
                 .int("targets", targets as i64)
@@ -201,7 +201,7 @@ fn linear_models() {
             }
             return Some(case.output());
         }
-        let classes = numbers.from_to(2, 4);
+        let classes = numbers.between(2, 4);
         let rows = if classes == 2 && numbers.flag() {
             1
         } else {
@@ -221,7 +221,7 @@ fn linear_models() {
 #[test]
 fn scalings() {
     same_as_ort(103, 120, 1e-6, |numbers| {
-        let (n, features) = (numbers.from_to(1, 4), numbers.from_to(1, 4));
+        let (n, features) = (numbers.between(1, 4), numbers.between(1, 4));
         let x = rows(numbers, &[n, features]);
         let count = if numbers.flag() { 1 } else { features };
         Some(match numbers.below(4) {
@@ -275,7 +275,7 @@ fn scalings() {
 #[test]
 fn one_hot_encoder() {
     same_as_ort(104, 30, 0.0, |numbers| {
-        let rank = numbers.from_to(1, 2);
+        let rank = numbers.between(1, 2);
         let dims = numbers.dims(rank, 1, 4);
         let values = numbers.ints(dims.iter().product(), 0, 5);
         let x = match numbers.below(2) {

@@ -68,11 +68,11 @@ impl Window {
 #[test]
 fn conv() {
     same_as_ort(1, 200, 2e-5, |numbers| {
-        let rank = numbers.from_to(1, 3);
+        let rank = numbers.between(1, 3);
         let window = Window::new(numbers, rank);
-        let group = numbers.from_to(1, 3);
-        let (channels, outputs) = (group * numbers.from_to(1, 3), group * numbers.from_to(1, 3));
-        let batch = numbers.from_to(1, 2);
+        let group = numbers.between(1, 3);
+        let (channels, outputs) = (group * numbers.between(1, 3), group * numbers.between(1, 3));
+        let batch = numbers.between(1, 2);
         let x = numbers.value(&[&[batch, channels], &window.size[..]].concat(), 1.0);
         let w = numbers.value(&[&[outputs, channels / group], &window.kernel[..]].concat(), 1.0);
         let bias = numbers.flag().then(|| numbers.value(&[outputs], 1.0));
@@ -95,8 +95,8 @@ fn conv_integer() {
     same_as_ort(2, 60, 0.0, |numbers| {
         let rank = 2;
         let window = Window::new(numbers, rank);
-        let group = numbers.from_to(1, 2);
-        let (channels, outputs) = (group * numbers.from_to(1, 2), group * numbers.from_to(1, 3));
+        let group = numbers.between(1, 2);
+        let (channels, outputs) = (group * numbers.between(1, 2), group * numbers.between(1, 3));
         let x_dims = [&[1, channels], &window.size[..]].concat();
         let w_dims = [&[outputs, channels / group], &window.kernel[..]].concat();
         let mut bytes = |data_type: i32, dims: &[usize]| {
@@ -118,10 +118,10 @@ fn conv_integer() {
 #[test]
 fn conv_transpose() {
     same_as_ort(3, 200, 2e-5, |numbers| {
-        let rank = numbers.from_to(1, 3);
+        let rank = numbers.between(1, 3);
         let window = Window::new(numbers, rank);
-        let group = numbers.from_to(1, 2);
-        let (channels, outputs) = (group * numbers.from_to(1, 2), numbers.from_to(1, 3));
+        let group = numbers.between(1, 2);
+        let (channels, outputs) = (group * numbers.between(1, 2), numbers.between(1, 3));
         let x = numbers.value(&[&[1, channels], &window.size[..]].concat(), 1.0);
         let w = numbers.value(&[&[channels, outputs], &window.kernel[..]].concat(), 1.0);
         let bias = numbers.flag().then(|| numbers.value(&[outputs * group], 1.0));
@@ -150,10 +150,10 @@ fn conv_transpose() {
 #[test]
 fn pools() {
     same_as_ort(4, 300, 2e-5, |numbers| {
-        let rank = numbers.from_to(1, 3);
+        let rank = numbers.between(1, 3);
         let window = Window::new(numbers, rank);
         let op_type = numbers.pick(&["AveragePool", "MaxPool", "LpPool"]);
-        let dims = [&[numbers.from_to(1, 2), numbers.from_to(1, 3)], &window.size[..]].concat();
+        let dims = [&[numbers.between(1, 2), numbers.between(1, 3)], &window.size[..]].concat();
         let x = numbers.value(&dims, 1.0);
         let opset = match op_type {
             "AveragePool" => numbers.pick(&[7, 10, 11, 19, 22]),
@@ -192,7 +192,7 @@ fn pools() {
                     }
                 }
             }
-            _ => case = case.int("p", numbers.from_to(1, 3) as i64),
+            _ => case = case.int("p", numbers.between(1, 3) as i64),
         }
         Some(case)
     });
@@ -219,7 +219,7 @@ fn max_pool_of_bytes() {
 #[test]
 fn global_pools() {
     same_as_ort(6, 40, 2e-5, |numbers| {
-        let rank = numbers.from_to(3, 5);
+        let rank = numbers.between(3, 5);
         let dims = numbers.dims(rank, 1, 4);
         let op_type = numbers.pick(&["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"]);
         let case = Case::standard(op_type, 21)

@@ -23,20 +23,20 @@ fn indices(numbers: &mut Numbers, dims: &[usize], size: usize) -> Value {
 #[test]
 fn gather() {
     same_as_ort(30, 100, 0.0, |numbers| {
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let dims = numbers.dims(rank, 1, 4);
         let axis = numbers.axis(rank);
         let size = dims[axis.rem_euclid(rank as i64) as usize];
         let op_type = numbers.pick(&["Gather", "GatherElements"]);
         let index_dims = match op_type {
             "Gather" => {
-                let rank = numbers.from_to(0, 2);
+                let rank = numbers.between(0, 2);
                 numbers.dims(rank, 0, 3)
             }
             _ => (0..rank)
                 .map(|i| match i as i64 == axis.rem_euclid(rank as i64) {
-                    true => numbers.from_to(0, 5),
-                    false => numbers.from_to(1, dims[i]),
+                    true => numbers.between(0, 5),
+                    false => numbers.between(1, dims[i]),
                 })
                 .collect(),
         };
@@ -49,11 +49,11 @@ fn gather() {
 #[test]
 fn gather_nd() {
     same_as_ort(31, 80, 0.0, |numbers| {
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let dims = numbers.dims(rank, 1, 4);
         let batch = numbers.below(rank);
-        let depth = numbers.from_to(1, rank - batch);
-        let more_rank = numbers.from_to(0, 2);
+        let depth = numbers.between(1, rank - batch);
+        let more_rank = numbers.between(0, 2);
         let more = numbers.dims(more_rank, 1, 3);
         let outer = [&dims[..batch], &more].concat();
         let mut values = Vec::new();
@@ -73,7 +73,7 @@ const REDUCTIONS: [&str; 5] = ["none", "add", "mul", "min", "max"];
 #[test]
 fn scatter_elements() {
     same_as_ort(32, 120, 2e-5, |numbers| {
-        let rank = numbers.from_to(1, 3);
+        let rank = numbers.between(1, 3);
         let dims = numbers.dims(rank, 1, 4);
         let axis = numbers.axis(rank);
         let at = axis.rem_euclid(rank as i64) as usize;
@@ -82,8 +82,8 @@ fn scatter_elements() {
         let index_dims: Vec<usize> = (0..rank)
             .map(|i| match (i == at, reduction) {
                 (true, "none") => 1,
-                (true, _) => numbers.from_to(1, 5),
-                _ => numbers.from_to(1, dims[i]),
+                (true, _) => numbers.between(1, 5),
+                _ => numbers.between(1, dims[i]),
             })
             .collect();
         let indices = indices(numbers, &index_dims, dims[at]);
@@ -103,14 +103,14 @@ fn scatter_elements() {
 #[test]
 fn scatter_nd() {
     same_as_ort(33, 100, 2e-5, |numbers| {
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let dims = numbers.dims(rank, 1, 4);
-        let depth = numbers.from_to(1, rank);
+        let depth = numbers.between(1, rank);
         let reduction = numbers.pick(&REDUCTIONS);
         let rows = if reduction == "none" {
             1
         } else {
-            numbers.from_to(1, 4)
+            numbers.between(1, 4)
         };
         let mut values = Vec::new();
         for _ in 0..rows {

@@ -61,7 +61,7 @@ trait Choices {
     fn flag(&mut self) -> bool;
     fn pick<T: Clone>(&mut self, choices: &[T]) -> T;
     /// From `least` to `most`.
-    fn from_to(&mut self, least: usize, most: usize) -> usize;
+    fn between(&mut self, least: usize, most: usize) -> usize;
     /// As many dims from `least` to `most`.
     fn dims(&mut self, rank: usize, least: usize, most: usize) -> Vec<usize>;
     /// One of the axes, half of the time counted from the end.
@@ -80,12 +80,12 @@ impl Choices for Numbers {
         choices[self.below(choices.len())].clone()
     }
 
-    fn from_to(&mut self, least: usize, most: usize) -> usize {
+    fn between(&mut self, least: usize, most: usize) -> usize {
         least + self.below(most - least + 1)
     }
 
     fn dims(&mut self, rank: usize, least: usize, most: usize) -> Vec<usize> {
-        (0..rank).map(|_| self.from_to(least, most)).collect()
+        (0..rank).map(|_| self.between(least, most)).collect()
     }
 
     fn axis(&mut self, rank: usize) -> i64 {

@@ -6,7 +6,7 @@ use crate::{Choices, same_as_ort};
 #[test]
 fn softmax() {
     same_as_ort(60, 120, 2e-5, |numbers| {
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let dims = numbers.dims(rank, 1, 6);
         let op_type = numbers.pick(&["Softmax", "LogSoftmax", "Hardmax"]);
         let opset = numbers.pick(&[7, 11, 13]);
@@ -26,10 +26,10 @@ fn softmax() {
 #[test]
 fn norms() {
     same_as_ort(61, 200, 5e-5, |numbers| {
-        let rank = numbers.from_to(3, 5);
+        let rank = numbers.between(3, 5);
         let mut dims = numbers.dims(rank, 1, 4);
-        let groups = numbers.from_to(1, 3);
-        dims[1] = groups * numbers.from_to(1, 3);
+        let groups = numbers.between(1, 3);
+        dims[1] = groups * numbers.between(1, 3);
         let channels = dims[1];
         let (axis, statistics) = (numbers.axis(rank), numbers.flag());
         let inner = &dims[axis.rem_euclid(rank as i64) as usize..].to_vec();
@@ -76,7 +76,7 @@ fn norms() {
             5 => Case::standard("LpNormalization", 7)
                 .input(x)
                 .int("axis", axis)
-                .int("p", numbers.from_to(1, 2) as i64)
+                .int("p", numbers.between(1, 2) as i64)
                 .output(),
             6 => Case::standard("LRN", 13)
                 .input(numbers.value(&[1, channels, 3, 2], 1.0))

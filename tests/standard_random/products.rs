@@ -6,12 +6,12 @@ use crate::{Choices, same_as_ort};
 #[test]
 fn matmul() {
     same_as_ort(70, 120, 2e-5, |numbers| {
-        let batch_rank = numbers.from_to(0, 3);
+        let batch_rank = numbers.between(0, 3);
         let batch = numbers.dims(batch_rank, 1, 3);
         let (m, k, n) = (
-            numbers.from_to(1, 6),
-            numbers.from_to(1, 9),
-            numbers.from_to(1, 6),
+            numbers.between(1, 6),
+            numbers.between(1, 9),
+            numbers.between(1, 6),
         );
         // Of products of no terms ONNX Runtime does not broadcast the batch dims.
         let mut operand = |last: [usize; 2], one: usize| {
@@ -35,9 +35,9 @@ fn matmul() {
 fn gemm() {
     same_as_ort(71, 100, 2e-5, |numbers| {
         let (m, k, n) = (
-            numbers.from_to(1, 6),
-            numbers.from_to(1, 9),
-            numbers.from_to(1, 6),
+            numbers.between(1, 6),
+            numbers.between(1, 9),
+            numbers.between(1, 6),
         );
         let (a, b) = (numbers.flag(), numbers.flag());
         let c_dims = numbers.pick(&[vec![m, n], vec![n], vec![m, 1], vec![1, n], vec![1], vec![]]);
@@ -72,7 +72,7 @@ fn einsum() {
             }
             term
         };
-        let operands: Vec<Vec<usize>> = (0..numbers.from_to(1, 3))
+        let operands: Vec<Vec<usize>> = (0..numbers.between(1, 3))
             .map(|_| term(numbers, &[0, 1, 2, 3, 4], true))
             .collect();
         if operands.iter().any(Vec::is_empty) {

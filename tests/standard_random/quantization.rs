@@ -11,7 +11,7 @@ use crate::{Choices, same_as_ort};
 #[test]
 fn quantize_and_dequantize() {
     same_as_ort(80, 250, 1e-6, |numbers| {
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let mut dims = numbers.dims(rank, 1, 4);
         let axis = numbers.axis(rank);
         let at = axis.rem_euclid(rank as i64) as usize;
@@ -21,7 +21,7 @@ fn quantize_and_dequantize() {
             0 => {}
             1 => scale_dims = vec![dims[at]],
             _ => {
-                block_size = numbers.from_to(1, 3);
+                block_size = numbers.between(1, 3);
                 scale_dims = dims.clone();
                 dims[at] *= block_size;
             }

@@ -14,8 +14,8 @@ fn recurrent() {
         };
         let direction = numbers.pick(&["forward", "reverse", "bidirectional"]);
         let d = if direction == "bidirectional" { 2 } else { 1 };
-        let (steps, batch) = (numbers.from_to(1, 5), numbers.from_to(1, 3));
-        let (width, hidden) = (numbers.from_to(1, 4), numbers.from_to(1, 5));
+        let (steps, batch) = (numbers.between(1, 5), numbers.between(1, 3));
+        let (width, hidden) = (numbers.between(1, 4), numbers.between(1, 5));
         let mut case = Case::standard(op_type, numbers.pick(&[7, 14, 21]))
             .input(numbers.value(&[steps, batch, width], 1.0))
             .input(numbers.value(&[d, gates * hidden, width], 1.0).constant())
@@ -26,7 +26,7 @@ fn recurrent() {
                     .then(|| numbers.value(&[d, 2 * gates * hidden], 1.0).constant()),
             )
             .input(numbers.flag().then(|| {
-                let lengths: Vec<i32> = (0..batch).map(|_| numbers.from_to(1, steps) as i32).collect();
+                let lengths: Vec<i32> = (0..batch).map(|_| numbers.between(1, steps) as i32).collect();
                 Value::i32s(&[batch], &lengths)
             }))
             .input(numbers.flag().then(|| numbers.value(&[d, batch, hidden], 1.0)));

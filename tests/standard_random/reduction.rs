@@ -20,7 +20,7 @@ fn reductions() {
             "ReduceSum",
             "ReduceSumSquare",
         ]);
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let dims = numbers.dims(rank, 1, 5);
         let mut values = numbers.floats(dims.iter().product(), 1.5);
         if op_type == "ReduceLogSum" {
@@ -45,7 +45,7 @@ fn reductions() {
 #[test]
 fn arg_max_and_arg_min() {
     same_as_ort(51, 100, 0.0, |numbers| {
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let dims = numbers.dims(rank, 1, 5);
         // Few values, so that some are equal.
         let values = (0..dims.iter().product())
@@ -63,7 +63,7 @@ fn arg_max_and_arg_min() {
 #[test]
 fn top_k() {
     same_as_ort(52, 100, 0.0, |numbers| {
-        let rank = numbers.from_to(1, 3);
+        let rank = numbers.between(1, 3);
         let dims = numbers.dims(rank, 1, 9);
         let axis = numbers.axis(rank);
         let size = dims[axis.rem_euclid(rank as i64) as usize];
@@ -72,7 +72,7 @@ fn top_k() {
             .collect();
         let case = Case::standard("TopK", 11)
             .input(Value::floats(&dims, values))
-            .input(Value::i64s(&[1], &[numbers.from_to(0, size) as i64]))
+            .input(Value::i64s(&[1], &[numbers.between(0, size) as i64]))
             .int("axis", axis)
             .int("largest", numbers.flag());
         Some(case.output().output_of(INT64))
@@ -82,7 +82,7 @@ fn top_k() {
 #[test]
 fn cum_sum() {
     same_as_ort(53, 80, 2e-5, |numbers| {
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let dims = numbers.dims(rank, 1, 5);
         let axis = Value::i64s(&[], &[numbers.axis(rank)]);
         let case = Case::standard("CumSum", numbers.pick(&[11, 14]))

@@ -8,8 +8,8 @@ fn resize() {
     same_as_ort(10, 400, 2e-5, |numbers| {
         let mode = numbers.pick(&["nearest", "nearest", "linear", "cubic"]);
         let antialias = mode != "nearest" && numbers.below(3) == 0;
-        let mut dims = vec![1, numbers.from_to(1, 2)];
-        let resized = numbers.from_to(
+        let mut dims = vec![1, numbers.between(1, 2)];
+        let resized = numbers.between(
             if mode == "cubic" { 2 } else { 1 },
             if mode == "cubic" { 2 } else { 3 },
         );
@@ -46,7 +46,7 @@ fn resize() {
         // Sizes, or scales of which the product with the size is exact. The definition multiplies it
         // with the part that is cropped, too; ONNX Runtime does not.
         if crop || numbers.flag() {
-            let sizes: Vec<f64> = (0..resized).map(|_| numbers.from_to(1, 12) as f64).collect();
+            let sizes: Vec<f64> = (0..resized).map(|_| numbers.between(1, 12) as f64).collect();
             let mut sizes = per_axis(&sizes, 1.0);
             if !with_axes {
                 sizes[1] = dims[1] as f64;

@@ -17,7 +17,7 @@ fn part(numbers: &mut Numbers, dims: &[usize]) -> Vec<usize> {
 #[test]
 fn slice() {
     same_as_ort(40, 150, 0.0, |numbers| {
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let dims = numbers.dims(rank, 1, 6);
         let axes = numbers.axes(rank);
         if axes.is_empty() {
@@ -45,7 +45,7 @@ fn slice() {
 #[test]
 fn pad() {
     same_as_ort(41, 150, 0.0, |numbers| {
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let dims = numbers.dims(rank, 2, 5);
         let mode = numbers.pick(&["constant", "edge", "reflect", "wrap"]);
         let all: Vec<i64> = (0..rank as i64).collect();
@@ -82,7 +82,7 @@ fn pad() {
 #[test]
 fn tile_expand_and_where() {
     same_as_ort(42, 120, 0.0, |numbers| {
-        let rank = numbers.from_to(1, 4);
+        let rank = numbers.between(1, 4);
         let dims = numbers.dims(rank, 1, 4);
         let from = part(numbers, &dims);
         let shape: Vec<i64> = part(numbers, &dims).iter().map(|&dim| dim as i64).collect();
@@ -113,7 +113,7 @@ fn tile_expand_and_where() {
 #[test]
 fn transpose_concat_and_split() {
     same_as_ort(43, 120, 0.0, |numbers| {
-        let rank = numbers.from_to(1, 5);
+        let rank = numbers.between(1, 5);
         let dims = numbers.dims(rank, 1, 4);
         let axis = numbers.axis(rank);
         let at = axis.rem_euclid(rank as i64) as usize;
@@ -130,15 +130,15 @@ fn transpose_concat_and_split() {
             }
             1 => {
                 let mut case = Case::standard("Concat", 13).int("axis", axis);
-                for _ in 0..numbers.from_to(1, 4) {
+                for _ in 0..numbers.between(1, 4) {
                     let mut dims = dims.clone();
-                    dims[at] = numbers.from_to(0, 4);
+                    dims[at] = numbers.between(0, 4);
                     case = case.input(numbers.value(&dims, 1.0));
                 }
                 case.output()
             }
             _ => {
-                let parts = numbers.from_to(1, 3);
+                let parts = numbers.between(1, 3);
                 let sizes = numbers.dims(parts, 0, 3);
                 let mut dims = dims;
                 dims[at] = sizes.iter().sum();
