@@ -116,7 +116,7 @@ fn tree_ensemble_regressor() {
         }
         let dims = [numbers.between(1, 5), 3];
         let case =
-            Case::classical("TreeEnsembleRegressor", numbers.pick(&[1, 3])).input(rows(numbers, &dims));
+            Case::classical("TreeEnsembleRegressor", numbers.pick(&[1, 3])).input(numbers.value(&dims, 2.0));
         let mut case = trees
             .attributes(case)
             .ints("target_treeids", &at_trees)

@@ -15,6 +15,7 @@ fn resize() {
         );
         dims.extend(numbers.dims(resized, 2, 7));
         let rank = dims.len();
+        let opset = numbers.pick(&[18, 19]);
         let coordinates = numbers.pick(&[
             "half_pixel",
             "half_pixel",
@@ -24,6 +25,11 @@ fn resize() {
             "asymmetric",
             "tf_crop_and_resize",
         ]);
+        // From 19 on.
+        let coordinates = match coordinates {
+            "half_pixel_symmetric" if opset < 19 => "half_pixel",
+            other => other,
+        };
         let with_axes = numbers.flag();
         let axes: Vec<i64> = (2..rank as i64).collect();
         // Of every axis, or of the last ones.
@@ -31,7 +37,7 @@ fn resize() {
             let first = if with_axes { 0 } else { 2 };
             [&vec![one; first][..], values].concat()
         };
-        let mut case = Case::standard("Resize", numbers.pick(&[18, 19])).input(numbers.value(&dims, 1.0));
+        let mut case = Case::standard("Resize", opset).input(numbers.value(&dims, 1.0));
         let crop = coordinates == "tf_crop_and_resize";
         case = case.input(crop.then(|| {
             let starts: Vec<f64> = (0..resized).map(|_| numbers.below(5) as f64 / 10.0).collect();
