@@ -107,18 +107,23 @@ impl Case {
         }
     }
 
-    /// Against the evaluation in f64: one rounding, and the error of sums in f32.
+    /// Against the evaluation in f64, or for want of one ONNX Runtime in f32: one rounding, and the
+    /// error of sums in f32.
     pub fn check_exactly(&self, float: Float) -> Result<(Case, Vec<Found>, Vec<Found>), String> {
         let case = self.rounded(float);
-        let (ours, exact) = (case.native(float)?, evaluate(&case));
+        let ours = case.native(float)?;
+        let exact = match evaluate(&case) {
+            Some(exact) => exact,
+            None => case.ort(Float::F32)?,
+        };
         let allowed = |x: f64, largest: f64| float.rounding(x) + SUMS * largest;
         compare_with(&case, &ours, &exact, allowed)?;
         Ok((case, ours, exact))
     }
 }
 
-/// The outputs in use of a node.
-fn evaluate(case: &Case) -> Vec<Found> {
+/// The outputs in use of a node, of the operators that have an evaluation.
+fn evaluate(case: &Case) -> Option<Vec<Found>> {
     let outputs = match case.op_type {
         "Attention" => attention::projected(case),
         "BiasGelu" | "FastGelu" | "Gelu" | "QuickGelu" => gelu::gelu(case),
@@ -135,16 +140,15 @@ fn evaluate(case: &Case) -> Vec<Found> {
         "RotaryEmbedding" => rotary::embedding(case),
         "SimplifiedLayerNormalization" => norm::simplified(case),
         "SkipLayerNormalization" | "SkipSimplifiedLayerNormalization" => norm::skip(case),
-        other => panic!("no evaluation of {other}"),
+        _ => return None,
     };
     let used = case.used.iter().chain(std::iter::repeat(&false));
     let outputs = outputs.into_iter().zip(used).filter(|(_, used)| **used);
-    outputs
-        .map(|(array, _)| Found {
-            dims: array.dims.iter().map(|&dim| dim as i64).collect(),
-            values: array.values,
-        })
-        .collect()
+    let found = outputs.map(|(array, _)| Found {
+        dims: array.dims.iter().map(|&dim| dim as i64).collect(),
+        values: array.values,
+    });
+    Some(found.collect())
 }
 
 fn sigmoid(x: f64) -> f64 {
