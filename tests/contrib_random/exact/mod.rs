@@ -99,8 +99,12 @@ impl Case {
     pub fn check(&self, half: Float) -> Result<(), String> {
         compare(self, &self.native(Float::F32)?, &self.ort(Float::F32)?, SUMS)?;
         self.check_exactly(Float::F32)?;
+        if half == Float::F32 {
+            return Ok(());
+        }
         let (case, ours, exact) = self.check_exactly(half)?;
         match (case.ort(half), half) {
+            _ if evaluate(&case).is_none() => Ok(()),
             (Ok(theirs), _) => no_worse(&case, &ours, &theirs, &exact),
             (Err(_), Float::Bf16) => Ok(()),
             (Err(error), _) => Err(error),
