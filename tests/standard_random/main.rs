@@ -16,7 +16,6 @@ mod products;
 mod quantization;
 mod recurrent;
 mod reduction;
-mod resize;
 mod shapes;
 
 use std::cell::Cell;
