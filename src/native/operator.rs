@@ -28,6 +28,13 @@ pub trait Operator: Debug + Send + Sync {
     /// known value, the framework runs the node.
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError>;
 
+    /// Called at load, when the graph is as it will run, with the inputs that are constants: to
+    /// keep them in the layout of the kernel. Runs are given the inputs all the same, and constants
+    /// that do not fit are an error of theirs.
+    fn prepare(&mut self, _constants: &[Option<TensorRef<'_>>]) -> Result<(), OpError> {
+        Ok(())
+    }
+
     /// Computes the outputs that are [used](RunContext::output_used).
     ///
     /// Result memory comes from the context: the caller's own buffer when the value is an

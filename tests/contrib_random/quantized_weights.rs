@@ -143,15 +143,21 @@ impl MatMul {
     }
 }
 
-/// Held to the product in f64; ONNX Runtime's error, which is larger where it quantises A, bounds
-/// ours.
+/// Held to the product in f64; ONNX Runtime's error bounds ours, but where A may be quantised: it
+/// then does so in some cases only, and both are held to what that costs.
 #[test]
 fn matmul_nbits() {
     check_all(1, 120, matmul(), |matmul| {
         let float = if matmul.half { Float::F16 } else { Float::F32 };
         let (case, expected) = matmul.case(float);
         let (ours, expected) = (case.native(float)?, [expected]);
-        let tolerance = if matmul.half { 6e-4 } else { 1e-5 };
+        // 8 bits are multiplied by words.
+        let tolerance = match (matmul.accuracy_level, matmul.bits, matmul.half) {
+            (4, 2 | 4, _) => 0.05,
+            (4, _, false) => 2e-4,
+            (_, _, true) => 6e-4,
+            _ => 1e-5,
+        };
         compare(&case, &ours, &expected, tolerance)?;
         if matmul.bits == 8 && matmul.zero_points == 2 || matmul.groups && matmul.zero_points == 1 {
             // ONNX Runtime has no kernel for the one; with g_idx it ignores packed zero points.
@@ -159,6 +165,9 @@ fn matmul_nbits() {
         }
         let theirs = case.ort(float)?;
         compare(&case, &theirs, &expected, 0.05)?;
+        if matmul.accuracy_level == 4 {
+            return Ok(());
+        }
         no_worse(&case, &ours, &theirs, &expected)
     });
 }

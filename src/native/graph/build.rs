@@ -206,6 +206,9 @@ impl<'m> Loader<'m> {
                 *first_body = bodies;
                 bodies += count;
             }
+            if let Err(error) = node.prepare(&facts) {
+                return Err(node.error(error));
+            }
         }
         let mut graph = Graph {
             io: raw.io,

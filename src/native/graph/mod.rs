@@ -31,7 +31,7 @@ use super::control::Control;
 use super::element::ElementType;
 use super::infer::{Fact, InferContext, Kind};
 use super::operator::{OpError, Operator};
-use super::tensor::Tensor;
+use super::tensor::{Tensor, TensorRef};
 use crate::component::{ComponentErrorKind, ComponentIo};
 
 /// A value of the graph: an index into everything that is kept per value.
@@ -108,6 +108,17 @@ impl Node {
                 message: error.to_string(),
             },
         }
+    }
+
+    /// Lets the operator pack its constants.
+    fn prepare(&mut self, facts: &[Fact]) -> Result<(), OpError> {
+        let Action::Kernel(operator) = &mut self.action else {
+            return Ok(());
+        };
+        let constant = |value: ValueId| facts.get(value.index())?.value.as_ref().map(Tensor::view);
+        let inputs: SmallVec<[Option<TensorRef<'_>>; 8]> =
+            self.inputs.iter().map(|input| input.and_then(constant)).collect();
+        operator.prepare(&inputs)
     }
 
     /// Infers the node's outputs from what is known of its inputs.

@@ -54,39 +54,98 @@ pub(super) struct BlockQuantized<'a, T> {
     pub groups: Option<&'a [i32]>,
 }
 
+/// Codes of a row that are made values at a time.
+const CHUNK: usize = 256;
+
 impl<T: Number> BlockQuantized<'_, T> {
+    /// A packed zero point.
+    pub fn packed_point(&self, points: &[u8], row: usize, block: usize) -> u8 {
+        let row_bytes = (self.blocks * self.bits).div_ceil(8);
+        unpack(&points[row * row_bytes..][..row_bytes], self.bits, block)
+    }
+
     fn zero_point(&self, row: usize, block: usize) -> T::Wide {
         let whole = |q: u8| T::Wide::from_f64(f64::from(q));
         match self.zero_points {
             ZeroPoints::Zero => T::Wide::ZERO,
             ZeroPoints::Middle => whole(1 << (self.bits - 1)),
-            ZeroPoints::Packed(bytes) => {
-                let row_bytes = (self.blocks * self.bits).div_ceil(8);
-                whole(unpack(&bytes[row * row_bytes..][..row_bytes], self.bits, block))
-            }
+            ZeroPoints::Packed(points) => whole(self.packed_point(points, row, block)),
             ZeroPoints::Float(points) => points[row * self.blocks + block].widen(),
+        }
+    }
+
+    /// The codes of a row from an element on, a whole number of bytes behind the first; zeros
+    /// behind the last.
+    pub fn codes(&self, row: usize, from: usize, to: &mut [u8]) {
+        let bytes = &self.data[row * self.row_bytes..][..self.row_bytes];
+        let bytes = bytes.get(from * self.bits / 8..).unwrap_or_default();
+        match self.bits {
+            8 => {
+                let (to, rest) = to.split_at_mut(to.len().min(bytes.len()));
+                to.copy_from_slice(&bytes[..to.len()]);
+                rest.fill(0);
+            }
+            4 => split::<2>(bytes, to),
+            2 => split::<4>(bytes, to),
+            bits => {
+                for (i, to) in to.iter_mut().enumerate() {
+                    *to = unpack(bytes, bits, i);
+                }
+            }
         }
     }
 
     /// Writes a row's first elements, as many as there is room for.
     pub fn dequantize_row(&self, row: usize, to: &mut [T::Wide]) {
-        let bytes = &self.data[row * self.row_bytes..][..self.row_bytes];
         let scale = |block: usize| self.scales[row * self.blocks + block].widen();
-        let value = |i: usize| T::Wide::from_f64(f64::from(unpack(bytes, self.bits, i)));
+        let value = |code: u8| T::Wide::from_f64(f64::from(code));
+        let mut codes = [0u8; CHUNK];
         if let Some(groups) = self.groups {
-            for (i, (to, &group)) in to.iter_mut().zip(groups).enumerate() {
-                let block = group as usize;
-                *to = value(i).sub(self.zero_point(row, block)).mul(scale(block));
+            for (chunk, to) in to.chunks_mut(CHUNK).enumerate() {
+                let from = chunk * CHUNK;
+                self.codes(row, from, &mut codes);
+                for ((to, &code), &group) in to.iter_mut().zip(&codes).zip(&groups[from..]) {
+                    let block = group as usize;
+                    *to = value(code).sub(self.zero_point(row, block)).mul(scale(block));
+                }
             }
             return;
         }
         for (block, to) in to.chunks_mut(self.block_size).enumerate() {
             let (zero_point, scale) = (self.zero_point(row, block), scale(block));
+            // A block that begins inside of a byte: QMoE has blocks of any size.
             let first = block * self.block_size;
-            for (i, to) in to.iter_mut().enumerate() {
-                *to = value(first + i).sub(zero_point).mul(scale);
+            let skipped = first * self.bits % 8 / self.bits;
+            let mut from = first - skipped;
+            let mut to = to;
+            let mut skipped = skipped;
+            while !to.is_empty() {
+                let count = to.len().min(CHUNK - skipped);
+                self.codes(row, from, &mut codes[..skipped + count]);
+                let (now, rest) = to.split_at_mut(count);
+                for (to, &code) in now.iter_mut().zip(&codes[skipped..]) {
+                    *to = value(code).sub(zero_point).mul(scale);
+                }
+                (to, from, skipped) = (rest, from + CHUNK, 0);
             }
         }
+    }
+}
+
+/// The codes of bytes that have `PER` each.
+fn split<const PER: usize>(bytes: &[u8], to: &mut [u8]) {
+    let bits = 8 / PER;
+    let mask = ((1u16 << bits) - 1) as u8;
+    let full = (to.len() / PER).min(bytes.len());
+    let (whole, rest) = to.split_at_mut(full * PER);
+    let (bytes, left) = bytes.split_at(full);
+    for (to, byte) in whole.chunks_exact_mut(PER).zip(bytes) {
+        for (i, to) in to.iter_mut().enumerate() {
+            *to = (byte >> (i * bits)) & mask;
+        }
+    }
+    for (i, to) in rest.iter_mut().enumerate() {
+        *to = unpack(left, bits, i);
     }
 }
 
@@ -106,6 +165,30 @@ mod tests {
         assert_eq!(unpacked(8, 3), [0xe4, 0x5a, 0]);
         // 0x5ae4 = 0 101 101 011 100 100
         assert_eq!(unpacked(3, 5), [4, 4, 3, 5, 5]);
+    }
+
+    #[test]
+    fn codes_from_within_a_row() {
+        for bits in 2..=8 {
+            let data: Vec<u8> = (0..2 * bits * 8).map(|i| (i * 37 + 11) as u8).collect();
+            let weights = BlockQuantized {
+                bits,
+                block_size: 64,
+                blocks: 1,
+                row_bytes: bits * 8,
+                data: &data,
+                scales: &[1.0f32; 2],
+                zero_points: ZeroPoints::Zero,
+                groups: None,
+            };
+            for (from, len) in [(0, 64), (0, 63), (8, 13), (56, 20), (64, 3)] {
+                let mut codes = vec![255; len];
+                weights.codes(1, from, &mut codes);
+                let all = &data[bits * 8..];
+                let expected: Vec<u8> = (from..from + len).map(|i| unpack(all, bits, i)).collect();
+                assert_eq!(codes, expected, "{bits} bits from {from}");
+            }
+        }
     }
 
     #[test]

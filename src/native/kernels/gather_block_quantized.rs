@@ -16,7 +16,7 @@
 use smallvec::SmallVec;
 
 use super::Built;
-use super::block_quantized::{packed_len, unpack};
+use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len, unpack};
 use super::dims::axis;
 use super::dispatch::with_float;
 use super::infer::input_type;
@@ -220,6 +220,13 @@ impl GatherBlockQuantized {
             }
             None => Box::new(|_| 0.0),
         };
+        let by_rows = data.element_type() == ElementType::Uint8
+            && (gather, quantize + 1) == (0, rank)
+            && rank > 1
+            && scales.dims()[..rank - 1] == dims[..rank - 1];
+        if by_rows {
+            return self.run_rows::<T>(cx, &dims, bits, block_size);
+        }
         let value = reader(&data, bits, dims[rank - 1])?;
         let size = dims[gather];
         let (before, after) = (&dims[..gather], &dims[gather + 1..]);
@@ -267,6 +274,61 @@ impl GatherBlockQuantized {
                     let scale = scales[block].widen();
                     T::narrow(T::Wide::from_f64((value(i) - zero_point(block)).into()).mul(scale))
                 }))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whole rows of packed elements, blocks along them: the table of an embedding. Dims have been
+    /// checked.
+    fn run_rows<T: Float>(
+        &self,
+        cx: &mut RunContext<'_>,
+        dims: &[usize],
+        bits: usize,
+        block_size: usize,
+    ) -> Result<(), OpError> {
+        let (data, indices, scales) = (cx.required(DATA)?, cx.required(INDICES)?, cx.required(SCALES)?);
+        let &[size, ref after @ ..] = dims else {
+            return Ok(());
+        };
+        let row = after.last().copied().unwrap_or(0);
+        let table = BlockQuantized {
+            bits,
+            block_size,
+            blocks: row.div_ceil(block_size),
+            row_bytes: packed_len(row, bits).unwrap_or(0),
+            data: data.slice::<u8>()?,
+            scales: scales.slice::<T>()?,
+            zero_points: match cx.input(ZERO_POINTS) {
+                Some(points) => ZeroPoints::Packed(points.slice::<u8>()?),
+                None => ZeroPoints::Middle,
+            },
+            groups: None,
+        };
+        let result: Dims = indices.dims().iter().chain(after).copied().collect();
+        let wide = cx.scratch::<T::Wide>(row)?;
+        let y = cx.output::<T>(0, &result)?.into_mut();
+        let inner: usize = after.iter().product();
+        if y.is_empty() {
+            return Ok(());
+        }
+        for (y, &index) in y.chunks_exact_mut(inner).zip(&indices.to_ints()?) {
+            let from_start = if index < 0 {
+                index.checked_add(size as i64)
+            } else {
+                Some(index)
+            };
+            let at = from_start.and_then(|at| usize::try_from(at).ok());
+            let Some(at) = at.filter(|&at| at < size) else {
+                y.fill(T::narrow(T::Wide::ZERO));
+                continue;
+            };
+            for (i, y) in y.chunks_exact_mut(row).enumerate() {
+                table.dequantize_row(at * (inner / row) + i, wide);
+                for (y, &x) in y.iter_mut().zip(wide.iter()) {
+                    *y = T::narrow(x);
+                }
             }
         }
         Ok(())

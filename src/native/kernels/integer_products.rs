@@ -103,7 +103,7 @@ impl Operator for MatMulIntegerToFloat {
         if let Some(zero) = inputs[2].filter(|zero| zero.len() != 1) {
             return Err(not_one_element(&zero, 4));
         }
-        let sums = inner::run(cx, &MatMulInteger, &inputs)?;
+        let sums = inner::run(cx, &MatMulInteger::default(), &inputs)?;
         match a_scale.element_type() {
             ElementType::Float32 => finish_as::<f32>(cx, &sums, a_scale),
             ElementType::Float16 => finish_as::<half::f16>(cx, &sums, a_scale),
@@ -146,7 +146,7 @@ impl Operator for DynamicQuantizeMatMul {
         let a = cx.required(0)?;
         let [q, scale, zero] = inner::run_for(cx, &DynamicQuantizeLinear, &[Some(a)])?;
         let inputs = [Some(q.view()), cx.input(1), Some(zero.view()), cx.input(3)];
-        let sums = inner::run(cx, &MatMulInteger, &inputs)?;
+        let sums = inner::run(cx, &MatMulInteger::default(), &inputs)?;
         let finish = Finish {
             a_scale: scale.view().slice::<f32>()?.first().copied().unwrap_or(1.0),
             b_scale: (2, cx.required(2)?),
@@ -230,7 +230,7 @@ impl Operator for QGemm {
             return Err(not_one_element(&zero, GEMM_A + 2));
         }
         let inputs = [Some(operands[0]), Some(operands[1]), a_zero, cx.input(GEMM_B + 2)];
-        let sums = inner::run(cx, &MatMulInteger, &inputs)?;
+        let sums = inner::run(cx, &MatMulInteger::default(), &inputs)?;
         let dims = sums.dims();
         let b_scale = cx.required(GEMM_B + 1)?;
         check_broadcast(&b_scale, GEMM_B + 1, dims)?;

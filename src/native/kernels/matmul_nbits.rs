@@ -1,4 +1,4 @@
-//! MatMulNBits: Y = A W^T + bias for weights of few bits, dequantised row by row as they are used.
+//! MatMulNBits: Y = A W^T + bias for weights of few bits.
 //!
 //!   A            [..., K]                                   Y [..., N]
 //!   B            [N, blocks, block_size * bits / 8] of uint8, blocks = ceil(K / block_size)
@@ -8,20 +8,27 @@
 //!   g_idx        [K]: the block of each element of a row; in ascending order when left out
 //!   bias         [N]
 //!
-//! com.microsoft 1: float, float16, bfloat16 (and double), 2 to 8 bits. Sums are in the wide type
-//! whatever `accuracy_level` allows: it is the least accuracy that the model asks for, and
-//! quantising A would only lower it. How weights are stored is in `block_quantized`.
+//! com.microsoft 1: float, float16, bfloat16 (and double), 2 to 8 bits. How weights are stored is in
+//! `block_quantized`. Constant ones are packed at load, see `packed_weights`, and with
+//! `accuracy_level` 4 A is quantised too, as ONNX Runtime has it; with any other, and where weights
+//! are not constant or A is double, sums are of products in the wide type.
+
+use half::{bf16, f16};
 
 use super::Built;
 use super::attend::dot;
 use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len};
 use super::dispatch::with_float;
 use super::number::{Float, Scalar};
+use super::packed_weights::{
+    Arithmetic, COLUMNS, Columns, Instructions, OutOfMemory, PackedWeights, Records, Rows, Source,
+    SourceCodes, SourcePoints, multiply,
+};
 use crate::native::element::ElementType;
 use crate::native::infer::{Fact, InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::{Dims, TensorRef};
+use crate::native::tensor::{Dims, TensorRef, element_count};
 
 const A: usize = 0;
 const B: usize = 1;
@@ -36,6 +43,11 @@ struct MatMulNBits {
     n: usize,
     bits: usize,
     block_size: usize,
+    arithmetic: Arithmetic,
+    has_zero_points: bool,
+    has_groups: bool,
+    /// The weights, if they are constant.
+    packed: Option<PackedWeights>,
 }
 
 pub(in crate::native) fn matmul_nbits(node: &NodeInfo<'_>) -> Built {
@@ -79,6 +91,14 @@ pub(in crate::native) fn matmul_nbits(node: &NodeInfo<'_>) -> Built {
         n,
         bits: bits as usize,
         block_size,
+        arithmetic: if level == 4 {
+            Arithmetic::Integer
+        } else {
+            Arithmetic::Float
+        },
+        has_zero_points: node.has_input(ZERO_POINTS),
+        has_groups: node.has_input(GROUPS),
+        packed: None,
     }))
 }
 
@@ -93,8 +113,41 @@ impl Operator for MatMulNBits {
         Ok(())
     }
 
+    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<(), OpError> {
+        let constant = |index: usize| constants.get(index).copied().flatten();
+        let needed = [
+            (B, true),
+            (SCALES, true),
+            (ZERO_POINTS, self.has_zero_points),
+            (GROUPS, self.has_groups),
+        ];
+        if needed
+            .iter()
+            .any(|&(index, needed)| needed && constant(index).is_none())
+        {
+            return Ok(());
+        }
+        self.packed = match constant(SCALES).map(|scales| scales.element_type()) {
+            Some(ElementType::Float32) => self.pack::<f32>(&constant)?,
+            Some(ElementType::Float16) => self.pack::<f16>(&constant)?,
+            Some(ElementType::Bfloat16) => self.pack::<bf16>(&constant)?,
+            _ => None,
+        };
+        Ok(())
+    }
+
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let a = cx.required(A)?;
+        if let Some(packed) = &self.packed
+            && cx.required(SCALES)?.element_type() == a.element_type()
+        {
+            match a.element_type() {
+                ElementType::Float32 => return self.run_packed::<f32>(cx, &a, packed),
+                ElementType::Float16 => return self.run_packed::<f16>(cx, &a, packed),
+                ElementType::Bfloat16 => return self.run_packed::<bf16>(cx, &a, packed),
+                _ => {}
+            }
+        }
         with_float!(a.element_type(), T => self.run_as::<T>(cx, &a))
     }
 
@@ -119,14 +172,19 @@ fn flat<'a>(tensor: TensorRef<'a>, index: usize, expected: Option<usize>) -> Res
 }
 
 impl MatMulNBits {
-    fn weights<'a, T: Float>(&self, cx: &RunContext<'a>) -> Result<BlockQuantized<'a, T>, OpError> {
+    /// The weights as they are stored.
+    fn weights<'a, T: Float>(
+        &self,
+        input: &dyn Fn(usize) -> Option<TensorRef<'a>>,
+    ) -> Result<BlockQuantized<'a, T>, OpError> {
+        let required = |index: usize| input(index).ok_or(OpError::MissingInput { index });
         let blocks = self.k.div_ceil(self.block_size);
         // A block is a whole number of bytes: its size is a multiple of 16.
         let row_bytes = blocks.checked_mul(self.block_size / 8 * self.bits);
         let rows = |row: Option<usize>| row.and_then(|row| row.checked_mul(self.n));
-        let data = flat(cx.required(B)?, B, rows(row_bytes))?;
-        let scales = flat(cx.required(SCALES)?, SCALES, rows(Some(blocks)))?;
-        let zero_points = match cx.input(ZERO_POINTS) {
+        let data = flat(required(B)?, B, rows(row_bytes))?;
+        let scales = flat(required(SCALES)?, SCALES, rows(Some(blocks)))?;
+        let zero_points = match input(ZERO_POINTS) {
             None => ZeroPoints::Middle,
             Some(points) if points.element_type() == ElementType::Uint8 => {
                 let points = flat(points, ZERO_POINTS, rows(packed_len(blocks, self.bits)))?;
@@ -137,7 +195,7 @@ impl MatMulNBits {
                 ZeroPoints::Float(points.slice()?)
             }
         };
-        let groups = match cx.input(GROUPS) {
+        let groups = match input(GROUPS) {
             None => None,
             Some(groups) => {
                 // Some exporters fill g_idx up to a whole block.
@@ -168,7 +226,49 @@ impl MatMulNBits {
         })
     }
 
-    fn run_as<T: Float>(&self, cx: &mut RunContext<'_>, a: &TensorRef<'_>) -> Result<(), OpError> {
+    fn pack<'a, T: Float>(
+        &self,
+        constant: &dyn Fn(usize) -> Option<TensorRef<'a>>,
+    ) -> Result<Option<PackedWeights>, OpError> {
+        // A run says what is wrong with them.
+        let Ok(stored) = self.weights::<T>(constant) else {
+            return Ok(None);
+        };
+        let blocks = stored.blocks;
+        let float = |x: T| x.widen().to_f64() as f32;
+        let whole = |row: usize, block: usize| match stored.zero_points {
+            ZeroPoints::Packed(points) => stored.packed_point(points, row, block),
+            _ => 0,
+        };
+        let floats = |row: usize, block: usize| match stored.zero_points {
+            ZeroPoints::Float(points) => float(points[row * blocks + block]),
+            _ => 0.0,
+        };
+        let source = Source {
+            bits: self.bits,
+            n: self.n,
+            k: self.k,
+            block_size: self.block_size,
+            codes: SourceCodes::Rows(&|row, to| stored.codes(row, 0, to)),
+            scale: &|row, block| float(stored.scales[row * blocks + block]),
+            points: match stored.zero_points {
+                ZeroPoints::Packed(_) => SourcePoints::Whole(&whole),
+                ZeroPoints::Float(_) => SourcePoints::Float(&floats),
+                ZeroPoints::Middle | ZeroPoints::Zero => SourcePoints::Middle,
+            },
+            groups: stored.groups,
+        };
+        PackedWeights::pack(&source, self.arithmetic)
+            .map(Some)
+            .map_err(|OutOfMemory { bytes }| OpError::OutOfMemory { bytes })
+    }
+
+    /// The dims of Y, and the bias.
+    fn frame<'a, T: Float>(
+        &self,
+        cx: &RunContext<'a>,
+        a: &TensorRef<'_>,
+    ) -> Result<(Dims, Option<&'a [T]>), OpError> {
         let (k, n) = (self.k, self.n);
         if a.dims().last() != Some(&k) {
             return Err(OpError::WrongDims {
@@ -177,7 +277,6 @@ impl MatMulNBits {
                 expected: format!("a last dim of K = {k}"),
             });
         }
-        let weights = self.weights::<T>(cx)?;
         let bias = match cx.input(BIAS) {
             Some(bias) => Some(flat(bias, BIAS, Some(n))?.slice::<T>()?),
             None => None,
@@ -186,6 +285,65 @@ impl MatMulNBits {
         if let Some(last) = dims.last_mut() {
             *last = n;
         }
+        Ok((dims, bias))
+    }
+
+    fn run_packed<T: Float<Wide = f32>>(
+        &self,
+        cx: &mut RunContext<'_>,
+        a: &TensorRef<'_>,
+        packed: &PackedWeights,
+    ) -> Result<(), OpError> {
+        let (k, n) = (self.k, self.n);
+        let (dims, bias) = self.frame::<T>(cx, a)?;
+        let workers = cx.workers();
+        let a = a.slice::<T>()?;
+        let rows = element_count(&dims[..dims.len() - 1])?;
+        let convert = |row: usize, to: &mut [f32]| {
+            for (to, x) in to.iter_mut().zip(&a[row * k..]) {
+                *to = x.widen();
+            }
+        };
+        let given = match T::as_wide(a) {
+            Some(a) => Rows::Floats(a),
+            None => Rows::Converted(&convert),
+        };
+        let records = Records::new(packed, T::as_wide(&[]).is_some());
+        let record = records.room();
+        let room = cx.scratch::<f32>(element_count(&[record, rows])?)?;
+        let y = cx.output::<T>(0, &dims)?.into_mut();
+        if y.is_empty() {
+            return Ok(());
+        }
+        let instructions = Instructions::detect();
+        if record > 0 {
+            workers.split_mut(room, record, |row, record| {
+                records.fill(instructions, given, row, record);
+            });
+        }
+        let view = records.view(given, rows, room);
+        let y = Columns::new(y, n);
+        // Some 16 products are worth a simple operation.
+        let chunk = workers.chunk(
+            packed.panels(),
+            rows.saturating_mul(packed.depth()) * COLUMNS / 16,
+        );
+        workers.for_each(packed.panels().div_ceil(chunk), |part| {
+            let panels = part * chunk..((part + 1) * chunk).min(packed.panels());
+            multiply(instructions, packed, &view, panels, &mut |row, column, sums| {
+                let value =
+                    |column: usize, sum: f32| T::narrow(sum + bias.map_or(0.0, |bias| bias[column].widen()));
+                // SAFETY: each panel is in one part, and a part is run once.
+                unsafe { y.write(row, column, sums, value) };
+            });
+        });
+        Ok(())
+    }
+
+    fn run_as<T: Float>(&self, cx: &mut RunContext<'_>, a: &TensorRef<'_>) -> Result<(), OpError> {
+        let (k, n) = (self.k, self.n);
+        let weights = self.weights::<T>(&|index| cx.input(index))?;
+        let (dims, bias) = self.frame::<T>(cx, a)?;
         let row = cx.scratch::<T::Wide>(k)?;
         let y = cx.output::<T>(0, &dims)?.into_mut();
         let a = a.slice::<T>()?;

@@ -9,6 +9,9 @@
 //! Zero points and scales of A have one element, one for each row, or one for each row of each
 //! matrix of the stack; those of B are the same for columns. Integers are summed in i32, floats
 //! in f32; the scales are multiplied in f32 first.
+//!
+//! A constant matrix B of integers is packed at load: see `packed_weights`. With b = code + 128 for
+//! uint8 (b = code for int8) and zb' = zb - 128 (zb), Y = sum of (a - za) code - zb' * sum of (a - za).
 
 use super::Built;
 use super::dims::not_one_element;
@@ -16,13 +19,15 @@ use super::dispatch::with_float;
 use super::infer::input_type;
 use super::matmul::{Product, product_facts};
 use super::number::{Number, Scalar};
+use super::packed_weights::{COLUMNS, Columns, Instructions, OutOfMemory, PackedWeights, multiply_words};
 use super::quantize::quantize;
 use super::quantized::{Quantized, with_quantized};
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::TensorRef;
+use crate::native::tensor::{TensorRef, element_count};
+use crate::native::workers::Workers;
 
 /// Which of the parameters that go along with the rows (or columns) of a stack of matrices an
 /// element has.
@@ -83,11 +88,161 @@ fn shifted<Q: Quantized, S: Scalar>(
     Ok(())
 }
 
+/// A constant B, ready for [`multiply_words`].
 #[derive(Debug)]
-pub(super) struct MatMulInteger;
+struct PackedB {
+    weights: PackedWeights,
+    ty: ElementType,
+    /// What codes lack.
+    offset: i32,
+}
+
+impl PackedB {
+    /// `None` where B is not constant, or not one matrix of integers.
+    fn of_constant(constants: &[Option<TensorRef<'_>>], index: usize) -> Result<Option<Self>, OpError> {
+        let Some(b) = constants.get(index).copied().flatten() else {
+            return Ok(None);
+        };
+        let &[k, n] = b.dims() else {
+            return Ok(None);
+        };
+        let (bits, offset) = match b.element_type() {
+            ElementType::Int8 => (128, 0),
+            ElementType::Uint8 => (0, 128),
+            _ => return Ok(None),
+        };
+        let weights = PackedWeights::pack_words(b.bytes()?, bits, k, n)
+            .map_err(|OutOfMemory { bytes }| OpError::OutOfMemory { bytes })?;
+        Ok(Some(PackedB {
+            weights,
+            ty: b.element_type(),
+            offset,
+        }))
+    }
+
+    /// Words of a row of A: its elements and, in two halves, their sum.
+    fn record(&self) -> usize {
+        self.weights.depth() + 2
+    }
+
+    /// Calls `emit` with a row of Y, a column, and sums from there on: from several threads,
+    /// each with columns of its own. `room` has a record for each row, of which each matrix has `m`.
+    fn multiply(
+        &self,
+        workers: &Workers,
+        a: (&TensorRef<'_>, Option<Zero<'_>>),
+        b_zero: Option<Zero<'_>>,
+        m: usize,
+        room: &mut [i16],
+        emit: &(dyn Fn(usize, usize, &[i32]) + Sync),
+    ) -> Result<(), OpError> {
+        let weights = &self.weights;
+        let (k, n, depth, record) = (weights.k, weights.n, weights.depth(), self.record());
+        let rows = room.len() / record;
+        let (a, a_zero) = a;
+        let signed = a.element_type() == ElementType::Int8;
+        let a_zeros = Zeros::new(a_zero, a.element_type(), m, rows / m.max(1))?;
+        let b_zeros = Zeros::new(b_zero, self.ty, n, 1)?;
+        let bytes = a.bytes()?;
+        workers.split_mut(room, record, |row, words| {
+            let zero = a_zeros.of(row / m.max(1), row % m.max(1));
+            let (words, rest) = words.split_at_mut(k);
+            let bytes = &bytes[row * k..][..k];
+            match signed {
+                true => shift_row(bytes, |byte| i16::from(byte as i8), zero, words),
+                false => shift_row(bytes, i16::from, zero, words),
+            }
+            // Wraps, as Y does.
+            let sum = words.iter().fold(0i32, |sum, &x| sum.wrapping_add(x.into()));
+            rest.fill(0);
+            if let [.., low, high] = rest {
+                (*low, *high) = (sum as i16, (sum >> 16) as i16);
+            }
+        });
+        let room = &*room;
+        let sum_of = |row: usize| {
+            let at = row * record + depth;
+            i32::from(room[at + 1]) << 16 | i32::from(room[at] as u16)
+        };
+        let instructions = Instructions::detect();
+        // Some 16 products are worth a simple operation.
+        let chunk = workers.chunk(weights.panels(), rows.saturating_mul(depth) * COLUMNS / 16);
+        workers.for_each(weights.panels().div_ceil(chunk), |part| {
+            let panels = part * chunk..((part + 1) * chunk).min(weights.panels());
+            let a = (room, rows, record);
+            multiply_words(instructions, weights, a, panels, &mut |row, column, products| {
+                let sum = sum_of(row);
+                let mut y = [0i32; COLUMNS];
+                for (i, (y, product)) in y.iter_mut().zip(products).enumerate() {
+                    let rest = i32::from(b_zeros.of(0, column + i)) - self.offset;
+                    *y = product.wrapping_sub(rest.wrapping_mul(sum));
+                }
+                emit(row, column, &y[..products.len()]);
+            });
+        });
+        Ok(())
+    }
+}
+
+/// An input that is a zero point, and its index.
+type Zero<'a> = (TensorRef<'a>, usize);
+
+/// Zero points of lines.
+struct Zeros<'a> {
+    bytes: &'a [u8],
+    signed: bool,
+    per_line: PerLine,
+}
+
+impl<'a> Zeros<'a> {
+    fn new(zero: Option<Zero<'a>>, ty: ElementType, lines: usize, matrices: usize) -> Result<Self, OpError> {
+        let signed = ty == ElementType::Int8;
+        let Some((zero, input)) = zero else {
+            let per_line = PerLine { count: 1, lines };
+            return Ok(Zeros {
+                bytes: &[],
+                signed,
+                per_line,
+            });
+        };
+        if zero.element_type() != ty {
+            return Err(OpError::WrongType {
+                what: format!("input {input}"),
+                found: zero.element_type(),
+                expected: format!("{ty}, like what it is the zero point of"),
+            });
+        }
+        Ok(Zeros {
+            bytes: zero.bytes()?,
+            signed,
+            per_line: PerLine::new(&zero, input, lines, matrices)?,
+        })
+    }
+
+    #[inline]
+    fn of(&self, matrix: usize, line: usize) -> i16 {
+        let byte = self.bytes.get(self.per_line.of(matrix, line)).copied();
+        let byte = byte.unwrap_or(0);
+        match self.signed {
+            true => i16::from(byte as i8),
+            false => i16::from(byte),
+        }
+    }
+}
+
+fn shift_row(bytes: &[u8], widen: impl Fn(u8) -> i16, zero: i16, to: &mut [i16]) {
+    for (to, &byte) in to.iter_mut().zip(bytes) {
+        *to = widen(byte) - zero;
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct MatMulInteger {
+    packed: Option<PackedB>,
+}
 
 pub(in crate::native) fn matmul_integer(_: &NodeInfo<'_>) -> Built {
-    Ok(Box::new(MatMulInteger))
+    Ok(Box::new(MatMulInteger::default()))
 }
 
 fn infer_product(
@@ -115,6 +270,11 @@ impl Operator for MatMulInteger {
         infer_product(cx, [0, 1], Some(ElementType::Int32))
     }
 
+    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<(), OpError> {
+        self.packed = PackedB::of_constant(constants, 1)?;
+        Ok(())
+    }
+
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let (a, b) = (cx.required(0)?, cx.required(1)?);
         byte_integer(a.element_type())?;
@@ -123,6 +283,22 @@ impl Operator for MatMulInteger {
         let (m, k, n) = product.shape();
         let zero = |input: usize| cx.input(input).map(|zero| (zero, input));
         let zeros = (zero(2), zero(3));
+        if let Some(packed) = &self.packed {
+            let rows = a.len().checked_div(k).unwrap_or(0);
+            let room = cx.scratch::<i16>(element_count(&[packed.record(), rows])?)?;
+            let workers = cx.workers();
+            let y = cx.output::<i32>(0, &product.dims)?.into_mut();
+            if rows == 0 {
+                // There may be rows, of nothing.
+                y.fill(0);
+                return Ok(());
+            }
+            let y = Columns::new(y, n);
+            return packed.multiply(workers, (&a, zeros.0), zeros.1, m, room, &|row, column, sums| {
+                // SAFETY: `multiply` gives each column to one thread.
+                unsafe { y.write(row, column, sums, |_, sum| sum) };
+            });
+        }
         let (to_a, to_b) = cx
             .scratch::<i32>(a.len().saturating_add(b.len()))?
             .split_at_mut(a.len());
@@ -135,10 +311,12 @@ impl Operator for MatMulInteger {
 }
 
 #[derive(Debug)]
-struct QLinearMatMul;
+struct QLinearMatMul {
+    packed: Option<PackedB>,
+}
 
 pub(in crate::native) fn qlinear_matmul(_: &NodeInfo<'_>) -> Built {
-    Ok(Box::new(QLinearMatMul))
+    Ok(Box::new(QLinearMatMul { packed: None }))
 }
 
 /// A scale, as f32.
@@ -154,12 +332,20 @@ impl Operator for QLinearMatMul {
         infer_product(cx, [0, 3], input_type(cx, 7))
     }
 
+    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<(), OpError> {
+        self.packed = PackedB::of_constant(constants, 3)?;
+        Ok(())
+    }
+
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let (a, b) = (cx.required(0)?, cx.required(3)?);
         let is_integer = |x: &TensorRef<'_>| byte_integer(x.element_type()).is_ok();
         let product = Product::new(a.dims(), b.dims())?;
         match (is_integer(&a), is_integer(&b)) {
-            (true, true) => run_in::<i32>(cx, &a, &b, &product),
+            (true, true) => match &self.packed {
+                Some(packed) => run_packed(cx, &a, packed, &product),
+                None => run_in::<i32>(cx, &a, &b, &product),
+            },
             (false, false) => run_in::<f32>(cx, &a, &b, &product),
             _ => Err(OpError::WrongType {
                 what: "input 3".into(),
@@ -173,6 +359,95 @@ impl Operator for QLinearMatMul {
     }
 }
 
+/// What sums become elements of Y by.
+struct Requantize<'a> {
+    a_scale: TensorRef<'a>,
+    by_row: PerLine,
+    b_scale: TensorRef<'a>,
+    by_column: PerLine,
+    y_scale: f32,
+    y_zero: TensorRef<'a>,
+    /// Rows of a matrix of Y.
+    m: usize,
+}
+
+impl<'a> Requantize<'a> {
+    fn new(cx: &RunContext<'a>, product: &Product<'_>) -> Result<Self, OpError> {
+        let (a_scale, b_scale) = (cx.required(1)?, cx.required(4)?);
+        let (y_scale, y_zero) = (cx.required(6)?, cx.required(7)?);
+        for (parameter, input) in [(&y_scale, 6), (&y_zero, 7)] {
+            if parameter.len() != 1 {
+                return Err(not_one_element(parameter, input));
+            }
+        }
+        let (m, _, n) = product.shape();
+        let matrices = element_count(&product.dims)? / (m * n).max(1);
+        // Both types are floats, as their first elements say.
+        for (scale, count) in [(&a_scale, m * n), (&b_scale, m * n)] {
+            if count > 0 {
+                scale_at(scale, 0)?;
+            }
+        }
+        Ok(Requantize {
+            by_row: PerLine::new(&a_scale, 1, m, matrices)?,
+            by_column: PerLine::new(&b_scale, 4, n, matrices)?,
+            a_scale,
+            b_scale,
+            y_scale: scale_at(&y_scale, 0)?,
+            y_zero,
+            m,
+        })
+    }
+
+    fn zero<Q: Quantized>(&self) -> Result<f64, OpError> {
+        let zero = self.y_zero.slice::<Q>()?.first();
+        Ok(zero.map_or(0.0, |zero| Quantized::to_f64(*zero)))
+    }
+
+    /// The scale of a row's elements of a column.
+    fn row(&self, row: usize) -> impl Fn(usize) -> f32 {
+        let (matrix, line) = (row / self.m.max(1), row % self.m.max(1));
+        let one_column = self.by_column.count == 1;
+        let of_row = scale_at(&self.a_scale, self.by_row.of(matrix, line)).unwrap_or_default();
+        let of_column =
+            move |column| scale_at(&self.b_scale, self.by_column.of(matrix, column)).unwrap_or_default();
+        let all = of_row * of_column(0) / self.y_scale;
+        move |column| match one_column {
+            true => all,
+            false => of_row * of_column(column) / self.y_scale,
+        }
+    }
+}
+
+fn run_packed(
+    cx: &mut RunContext<'_>,
+    a: &TensorRef<'_>,
+    packed: &PackedB,
+    product: &Product<'_>,
+) -> Result<(), OpError> {
+    let (a_zero, b_zero) = ((cx.required(2)?, 2), (cx.required(5)?, 5));
+    let requantize = Requantize::new(cx, product)?;
+    let (m, k, n) = product.shape();
+    let rows = element_count(&product.dims)?.checked_div(n).unwrap_or(0);
+    let room = cx.scratch::<i16>(element_count(&[packed.record(), if k > 0 { rows } else { 0 }])?)?;
+    let workers = cx.workers();
+    with_quantized!(requantize.y_zero.element_type(), Q => {
+        let zero = requantize.zero::<Q>()?;
+        let y = cx.output::<Q>(0, &product.dims)?.into_mut();
+        if room.is_empty() {
+            y.fill(quantize(0.0, zero, true));
+            return Ok(());
+        }
+        let y = Columns::new(y, n);
+        packed.multiply(workers, (a, Some(a_zero)), Some(b_zero), m, room, &|row, column, sums| {
+            let scale = requantize.row(row);
+            let value = |column, sum: i32| quantize((sum as f32 * scale(column)).into(), zero, true);
+            // SAFETY: `multiply` gives each column to one thread.
+            unsafe { y.write(row, column, sums, value) };
+        })
+    })
+}
+
 /// Sums in `S`.
 fn run_in<S: Number<Wide: Scalar> + Scalar>(
     cx: &mut RunContext<'_>,
@@ -181,36 +456,22 @@ fn run_in<S: Number<Wide: Scalar> + Scalar>(
     product: &Product<'_>,
 ) -> Result<(), OpError> {
     let (a_zero, b_zero) = (cx.required(2)?, cx.required(5)?);
-    let (a_scale, b_scale) = (cx.required(1)?, cx.required(4)?);
-    let (y_scale, y_zero) = (cx.required(6)?, cx.required(7)?);
-    for (parameter, input) in [(&y_scale, 6), (&y_zero, 7)] {
-        if parameter.len() != 1 {
-            return Err(not_one_element(parameter, input));
-        }
-    }
+    let requantize = Requantize::new(cx, product)?;
     let (m, k, n) = product.shape();
-    let y_count = crate::native::tensor::element_count(&product.dims)?;
-    let matrices = y_count / (m * n).max(1);
-    let (by_row, by_column) = (
-        PerLine::new(&a_scale, 1, m, matrices)?,
-        PerLine::new(&b_scale, 4, n, matrices)?,
-    );
+    let y_count = element_count(&product.dims)?;
     let room = a.len().saturating_add(b.len()).saturating_add(y_count);
     let (to_a, rest) = cx.scratch::<S>(room)?.split_at_mut(a.len());
     let (to_b, sums) = rest.split_at_mut(b.len());
     with_quantized!(a.element_type(), Q => shifted::<Q, S>(a, (m, k), Some((a_zero, 2)), true, to_a))?;
     with_quantized!(b.element_type(), Q => shifted::<Q, S>(b, (k, n), Some((b_zero, 5)), false, to_b))?;
     product.multiply(to_a, to_b, sums);
-    let y_scale = scale_at(&y_scale, 0)?;
-    with_quantized!(y_zero.element_type(), Q => {
-        let zero = y_zero.slice::<Q>()?.first().map_or(0.0, |zero| Quantized::to_f64(*zero));
+    with_quantized!(requantize.y_zero.element_type(), Q => {
+        let zero = requantize.zero::<Q>()?;
         let y = cx.output::<Q>(0, &product.dims)?.into_mut();
         for (row, (y, sums)) in y.chunks_mut(n.max(1)).zip(sums.chunks(n.max(1))).enumerate() {
-            let (matrix, line) = (row / m, row % m);
-            let row_scale = scale_at(&a_scale, by_row.of(matrix, line))?;
+            let scale = requantize.row(row);
             for (column, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
-                let scale = row_scale * scale_at(&b_scale, by_column.of(matrix, column))? / y_scale;
-                *y = quantize((sum.to_f64() as f32 * scale).into(), zero, true);
+                *y = quantize((sum.to_f64() as f32 * scale(column)).into(), zero, true);
             }
         }
         Ok(())

@@ -1,0 +1,290 @@
+//! Y = A W^T for weights of 2 to 8 bits that were packed once.
+//!
+//!   y[m, n] = sum over blocks b of scale[n, b] * (sum over i in b of a[m, i] * (code[n, i] - point[n, b]))
+//!
+//! In integers a[m, i] is q[m, i] * scale[m, run], see `activations`, and the inner sum is exact.
+//! Sums run over the blocks in their order, one column beside the other, so that a result does not
+//! depend on how columns are shared out to threads.
+//!
+//! Floors, on one core of a Zen 3 (AVX2, 2.9 GHz; two multiplications of 32 bytes a cycle) that reads
+//! 9 to 12.5 GB/s from memory and is shared, so that only figures of one minute compare:
+//!
+//!   A few rows: every byte of the weights is read once. 4 bits with blocks of 32 take 20 bytes a
+//!   block. In integers 10.3 to 11.4 GB/s, 0.85 of the read rate and more; from the third-level cache
+//!   33 GB/s with 4 bits and 45 with 8, so that it is memory that bounds. In floats 7 (9 from cache):
+//!   three instructions make 8 codes floats.
+//!   Many rows: 32 products take `vpmaddubsw`, `vpaddw` and a share of what ends a run (5.5
+//!   instructions for 256 products), at four a cycle 125 G products/s; 75 to 82 are reached (ONNX
+//!   Runtime: 29 to 33 in the same minutes). With 8 bits 16 products take `vpmaddwd` and `vpaddd`: 93
+//!   at most, 52 to 55 reached (27). In floats the multiply-adds alone allow 46; 36 to 40 reached
+//!   (35 to 40).
+
+mod activations;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod columns;
+mod layout;
+mod portable;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+pub use self::activations::{Activations, Codes, Records, Rows};
+pub use self::columns::Columns;
+pub use self::layout::{
+    Arithmetic, COLUMNS, Format, PackedWeights, Points, Source, SourceCodes, SourcePoints,
+};
+
+/// An allocation that failed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OutOfMemory {
+    pub bytes: usize,
+}
+
+/// Rows of Y that share a pass over a panel: what there are registers for.
+pub const TILE_ROWS: usize = 4;
+
+/// From this many rows on it pays to make floats of a panel first.
+const DENSE_FROM: usize = 12;
+
+/// Panels that are multiplied with one tile of A before the next tile stay in the second-level
+/// cache.
+const GROUP_BYTES: usize = 128 << 10;
+
+/// A panel of the weights.
+#[derive(Clone, Copy, Debug)]
+struct Panel<'a> {
+    codes: &'a [u8],
+    /// [blocks, COLUMNS], and so are points.
+    scales: &'a [f32],
+    points: PanelPoints<'a>,
+    block_len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum PanelPoints<'a> {
+    All(f32),
+    Whole(&'a [i8]),
+    Float(&'a [f32]),
+}
+
+impl PackedWeights {
+    fn view(&self, panel: usize) -> Panel<'_> {
+        let len = self.blocks * COLUMNS;
+        let at = panel * len;
+        Panel {
+            codes: self.panel(panel),
+            scales: &self.scales[at..][..len],
+            points: match &self.points {
+                Points::All(point) => PanelPoints::All(*point),
+                Points::Whole(points) => PanelPoints::Whole(&points[at..][..len]),
+                Points::Float(points) => PanelPoints::Float(&points[at..][..len]),
+            },
+            block_len: self.block_len,
+        }
+    }
+}
+
+/// Rows of A, from the first of a tile on; see [`Activations`].
+#[derive(Clone, Copy, Debug)]
+struct Tile<'a, T> {
+    codes: &'a [T],
+    stride: usize,
+    scales: &'a [f32],
+    sums: &'a [f32],
+    beside: usize,
+    depth: usize,
+    run: usize,
+}
+
+impl<'a, T> Tile<'a, T> {
+    fn new(a: &Activations<'a>, codes: &'a [T], row: usize) -> Self {
+        Tile {
+            codes: codes.get(row * a.stride..).unwrap_or_default(),
+            stride: a.stride,
+            scales: a.scales.get(row * a.beside..).unwrap_or_default(),
+            sums: a.sums.get(row * a.beside..).unwrap_or_default(),
+            beside: a.beside,
+            depth: a.depth,
+            run: a.run,
+        }
+    }
+
+    /// Whether the slices have what a product of `rows` of them with a panel reads.
+    fn fits(&self, panel: &Panel<'_>, rows: usize, format: Format) -> bool {
+        let blocks = panel.scales.len() / COLUMNS;
+        let runs = self.depth / self.run.max(1);
+        let before = rows.saturating_sub(1);
+        let has_sums = self.sums.len() >= before * self.beside + runs;
+        let points = match panel.points {
+            PanelPoints::All(0.0) => true,
+            PanelPoints::All(_) => has_sums,
+            PanelPoints::Whole(points) => has_sums && points.len() == panel.scales.len(),
+            PanelPoints::Float(points) => has_sums && points.len() == panel.scales.len(),
+        };
+        points
+            && self.depth == blocks * panel.block_len
+            && panel.block_len.is_multiple_of(self.run.max(1))
+            && self.run.is_multiple_of(16)
+            && self.codes.len() >= before * self.stride + self.depth
+            && panel.codes.len() == self.depth / format.step() * format.step_bytes()
+    }
+
+    /// The same for products of integers.
+    fn fits_with_scales(&self, panel: &Panel<'_>, rows: usize, format: Format) -> bool {
+        let runs = self.depth / self.run.max(1);
+        let scales = rows.saturating_sub(1) * self.beside + runs;
+        self.fits(panel, rows, format) && self.scales.len() >= scales
+    }
+}
+
+/// Which instructions are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instructions {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+impl Instructions {
+    /// The best that this CPU has.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            return Instructions::Avx2;
+        }
+        Instructions::Portable
+    }
+}
+
+/// Computes the columns of some panels: `emit` gets a row, its first column of a panel, and the
+/// values from there on, as many as Y has.
+pub fn multiply(
+    instructions: Instructions,
+    weights: &PackedWeights,
+    a: &Activations<'_>,
+    panels: Range<usize>,
+    emit: &mut dyn FnMut(usize, usize, &[f32]),
+) {
+    #[cfg(target_arch = "x86_64")]
+    if let (Instructions::Avx2, Codes::Floats(codes)) = (instructions, a.codes)
+        && a.rows >= DENSE_FROM
+    {
+        return multiply_dense(weights, a, codes, panels, emit);
+    }
+    let tiles = a.rows.div_ceil(TILE_ROWS).max(1);
+    let height = a.rows.div_ceil(tiles).max(1);
+    let group = (GROUP_BYTES / weights.panel_bytes().max(1)).max(1);
+    for first in panels.clone().step_by(group) {
+        let group = first..(first + group).min(panels.end);
+        for row in (0..a.rows).step_by(height) {
+            let height = height.min(a.rows - row);
+            for panel in group.clone() {
+                let mut sums = [[0.0; COLUMNS]; TILE_ROWS];
+                let view = weights.view(panel);
+                multiply_tile(instructions, weights.format, &view, a, row, &mut sums[..height]);
+                let column = panel * COLUMNS;
+                let width = COLUMNS.min(weights.n - column);
+                for (i, sums) in sums.iter().enumerate().take(height) {
+                    emit(row + i, column, &sums[..width]);
+                }
+            }
+        }
+    }
+}
+
+/// Exact sums, which wrap, of words times the codes of [`PackedWeights::pack_words`]: `a` is
+/// rows of `depth` that are `stride` apart, zeros where the depth is more than K.
+pub fn multiply_words(
+    instructions: Instructions,
+    weights: &PackedWeights,
+    (a, rows, stride): (&[i16], usize, usize),
+    panels: Range<usize>,
+    emit: &mut dyn FnMut(usize, usize, &[i32]),
+) {
+    debug_assert!(weights.format == Format::Pairs);
+    let group = (GROUP_BYTES / weights.panel_bytes().max(1)).max(1);
+    for first in panels.clone().step_by(group) {
+        let group = first..(first + group).min(panels.end);
+        for row in (0..rows).step_by(TILE_ROWS) {
+            let height = TILE_ROWS.min(rows - row);
+            let a = &a[row * stride..];
+            for panel in group.clone() {
+                let mut sums = [[0; COLUMNS]; TILE_ROWS];
+                let codes = weights.panel(panel);
+                match instructions {
+                    Instructions::Portable => portable::exact(codes, (a, stride), &mut sums[..height]),
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Avx2 => avx2::exact(codes, (a, stride), &mut sums[..height]),
+                }
+                let column = panel * COLUMNS;
+                let width = COLUMNS.min(weights.n - column);
+                for (i, sums) in sums.iter().enumerate().take(height) {
+                    emit(row + i, column, &sums[..width]);
+                }
+            }
+        }
+    }
+}
+
+/// With many rows of floats, each panel is made floats first.
+#[cfg(target_arch = "x86_64")]
+fn multiply_dense(
+    weights: &PackedWeights,
+    a: &Activations<'_>,
+    codes: &[f32],
+    panels: Range<usize>,
+    emit: &mut dyn FnMut(usize, usize, &[f32]),
+) {
+    for panel in panels {
+        let column = panel * COLUMNS;
+        let width = COLUMNS.min(weights.n - column);
+        for row in (0..a.rows).step_by(avx2::DENSE_ROWS) {
+            let mut sums = [[0.0; COLUMNS]; avx2::DENSE_ROWS];
+            let sums = &mut sums[..avx2::DENSE_ROWS.min(a.rows - row)];
+            avx2::dense(
+                weights.format,
+                &weights.view(panel),
+                &Tile::new(a, codes, row),
+                sums,
+            );
+            for (i, sums) in sums.iter().enumerate() {
+                emit(row + i, column, &sums[..width]);
+            }
+        }
+    }
+}
+
+fn multiply_tile(
+    instructions: Instructions,
+    format: Format,
+    panel: &Panel<'_>,
+    a: &Activations<'_>,
+    row: usize,
+    sums: &mut [[f32; COLUMNS]],
+) {
+    match (instructions, a.codes) {
+        (Instructions::Portable, Codes::Floats(codes)) => {
+            portable::tile(format, panel, &Tile::new(a, codes, row), sums);
+        }
+        (Instructions::Portable, Codes::Bytes(codes)) => {
+            portable::tile(format, panel, &Tile::new(a, codes, row), sums);
+        }
+        (Instructions::Portable, Codes::Words(codes)) => {
+            portable::tile(format, panel, &Tile::new(a, codes, row), sums);
+        }
+        #[cfg(target_arch = "x86_64")]
+        (Instructions::Avx2, Codes::Floats(codes)) => {
+            avx2::floats(format, panel, &Tile::new(a, codes, row), sums);
+        }
+        #[cfg(target_arch = "x86_64")]
+        (Instructions::Avx2, Codes::Bytes(codes)) => {
+            avx2::bytes(format, panel, &Tile::new(a, codes, row), sums);
+        }
+        #[cfg(target_arch = "x86_64")]
+        (Instructions::Avx2, Codes::Words(codes)) => {
+            avx2::words(panel, &Tile::new(a, codes, row), sums);
+        }
+    }
+}
