@@ -183,7 +183,7 @@ fn run_float<T: Float>(
     let scratch = cx.scratch::<T::Wide>(shape.scratch()?.saturating_add(wide_room(w)))?;
     let (w, scratch) = widened(w, scratch);
     let y = cx.output::<T>(0, dims)?.into_mut();
-    shape.sums(x, T::widen, w, scratch, |channel, at, sums| {
+    shape.sums(cx.workers(), x, T::widen, w, scratch, |channel, at, sums| {
         let bias = bias.and_then(|bias| bias.get(channel)).map(|bias| bias.widen());
         if activation.is_some() || addend.is_some() {
             for (i, (y, &sum)) in y[at..].iter_mut().zip(sums).enumerate() {
@@ -275,11 +275,11 @@ fn integer_sums(
     match x.element_type() {
         ElementType::Uint8 => {
             let load = |x: u8| i32::from(x) - x_zero_point;
-            shape.sums(x.slice::<u8>()?, load, wide, scratch, store);
+            shape.sums(cx.workers(), x.slice::<u8>()?, load, wide, scratch, store);
         }
         _ => {
             let load = |x: i8| i32::from(x) - x_zero_point;
-            shape.sums(x.slice::<i8>()?, load, wide, scratch, store);
+            shape.sums(cx.workers(), x.slice::<i8>()?, load, wide, scratch, store);
         }
     }
     Ok(())

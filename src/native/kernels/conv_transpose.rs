@@ -202,7 +202,13 @@ impl ConvTranspose {
                     }
                     let products = &mut products[..rows * width];
                     let columns = &columns[..group_channels * width];
-                    gemm((rows, group_channels, width), weights, columns, products);
+                    gemm(
+                        cx.workers(),
+                        (rows, group_channels, width),
+                        weights,
+                        columns,
+                        products,
+                    );
                     add_columns(&axes, first, width, products, sums);
                 }
                 for (m, sums) in sums.chunks_exact(y_size).enumerate() {

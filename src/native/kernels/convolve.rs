@@ -12,6 +12,7 @@ use super::number::{Number, Scalar};
 use super::window::{Axes, Axis};
 use crate::native::operator::OpError;
 use crate::native::tensor::{Dims, element_count};
+use crate::native::workers::Workers;
 
 /// Sizes of a convolution, checked.
 #[derive(Debug)]
@@ -98,6 +99,7 @@ impl Convolution {
     /// all elements of Y were named once.
     pub fn sums<X: Copy, W: Number<Wide = W> + Scalar>(
         &self,
+        workers: &Workers,
         x: &[X],
         load: impl Fn(X) -> W,
         w: &[W],
@@ -110,12 +112,13 @@ impl Convolution {
             let x = &x[x_at..][..channels * self.input];
             self.columns(x, &load, block.first, block.width, columns);
         };
-        self.sums_of(columns, w, scratch, store);
+        self.sums_of(workers, columns, w, scratch, store);
     }
 
     /// The same of elements that `columns` writes: a row per channel of the group and tap.
     pub fn sums_of<W: Number<Wide = W> + Scalar>(
         &self,
+        workers: &Workers,
         mut columns: impl FnMut(Block, &mut [W]),
         w: &[W],
         scratch: &mut [W],
@@ -138,7 +141,7 @@ impl Convolution {
                         width,
                     };
                     columns(block, matrix);
-                    gemm((out_channels, depth, width), w, matrix, sums);
+                    gemm(workers, (out_channels, depth, width), w, matrix, sums);
                     for (m, sums) in sums.chunks_exact(width).enumerate() {
                         let channel = group * out_channels + m;
                         let y_at = (image * self.out_channels + channel) * self.positions + first;

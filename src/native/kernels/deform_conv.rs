@@ -114,6 +114,7 @@ impl DeformConv {
         dims.extend_from_slice(&sizes);
         let y = cx.output::<T>(0, &dims)?.into_mut();
         shape.sums_of(
+            cx.workers(),
             |block, columns| samples.columns(block, columns),
             w,
             scratch,

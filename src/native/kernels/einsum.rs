@@ -22,6 +22,7 @@ use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, element_count};
+use crate::native::workers::Workers;
 
 /// A letter, or a dim of the ellipsis counted from the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -285,7 +286,12 @@ impl<W: Scalar + Number<Wide = W>> Labelled<W> {
     }
 
     /// The product with `other`, summed over the labels of both that are not `needed`.
-    fn contract(&self, other: &Self, needed: impl Fn(Label) -> bool) -> Result<Self, OpError> {
+    fn contract(
+        &self,
+        workers: &Workers,
+        other: &Self,
+        needed: impl Fn(Label) -> bool,
+    ) -> Result<Self, OpError> {
         let shared = |label: &Label| self.size(label) != 1 && other.size(label) != 1;
         for label in self.labels.iter().filter(|label| shared(label)) {
             let (a, b) = (self.size(label), other.size(label));
@@ -340,6 +346,7 @@ impl<W: Scalar + Number<Wide = W>> Labelled<W> {
         if !data.is_empty() {
             for stack in 0..stacks {
                 gemm(
+                    workers,
                     (m, k, n),
                     &a.data[stack * m * k..][..m * k],
                     &b.data[stack * k * n..][..k * n],
@@ -383,7 +390,7 @@ impl Einsum {
             result = Some(match result {
                 None => operand,
                 Some(result) => {
-                    let product = result.contract(&operand, later)?;
+                    let product = result.contract(cx.workers(), &operand, later)?;
                     // Labels of one side only that are not needed any more.
                     let kept: Labels = product
                         .labels

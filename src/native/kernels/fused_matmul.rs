@@ -11,15 +11,16 @@
 use super::Built;
 use super::dispatch::with_float;
 use super::gate_function::{self, Activation};
-use super::gemm::gemm_to;
+use super::gemm::{Matrix, gemm_to, has_transposed, stack};
 use super::infer::input_type;
 use super::number::{Float, Number, Scalar};
-use super::strided::{Strided, Strides, broadcast_strides, dense_strides};
+use super::strided::{Strided, Strides, broadcast_strides, dense_strides, offset_of};
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, TensorRef, element_count};
+use crate::native::workers::Workers;
 
 #[derive(Clone, Copy, Debug)]
 struct Order {
@@ -115,7 +116,7 @@ impl Operator for FusedMatMul {
 struct Stack {
     dims: Dims,
     strides: Strides,
-    in_order: bool,
+    order: Order,
 }
 
 impl Stack {
@@ -126,26 +127,26 @@ impl Stack {
         let mut stack = Stack {
             dims: tensor.dims().into(),
             strides: dense_strides(tensor.dims()),
-            in_order: order.is_identity(tensor.rank()),
+            order,
         };
         order.apply(&mut stack.dims);
         order.apply(&mut stack.strides);
         Ok(stack)
     }
 
-    fn room<T: Number>(&self, elements: &[T]) -> usize {
-        if self.in_order && T::as_wide(elements).is_some() {
-            0
-        } else {
-            elements.len()
-        }
+    /// Whether the matrices are used where they lie, if need be by their columns.
+    fn in_place<T: Number>(&self) -> bool {
+        let rank = self.dims.len();
+        self.order.is_identity(rank) || has_transposed::<T>() && !(self.order.batch && rank > 2)
+    }
+
+    /// Whether the matrices are stored by their columns, where they are used in place.
+    fn transposed(&self) -> bool {
+        self.order.last && self.dims.len() > 1
     }
 
     /// The elements in order and in wide type.
-    fn read<'a, T: Number>(&self, elements: &'a [T], room: &'a mut [T::Wide]) -> &'a [T::Wide] {
-        if let (true, Some(wide)) = (room.is_empty(), T::as_wide(elements)) {
-            return wide;
-        }
+    fn read<'a, T: Number>(&self, elements: &[T], room: &'a mut [T::Wide]) -> &'a [T::Wide] {
         let mut to = room.iter_mut();
         Strided::new(&self.dims, [&self.strides], [0]).for_each(&mut |[at]| {
             if let Some(to) = to.next() {
@@ -187,36 +188,78 @@ impl FusedMatMul {
         dims.extend((a.rank() > 1).then_some(m));
         dims.extend((b.rank() > 1).then_some(n));
         let (a, b) = (a.slice::<T>()?, b.slice::<T>()?);
-        let (a_room, b_room) = (left.room(a), right.room(b));
-        let scratch = cx.scratch::<T::Wide>(a_room.saturating_add(b_room))?;
-        let (a_wide, b_wide) = scratch.split_at_mut(a_room);
-        let y = cx.output::<T>(0, &dims)?.into_mut();
-        let y_size = element_count(&[m, n])?;
-        if y.is_empty() {
-            return Ok(());
-        }
-        let (a, b) = (left.read(a, a_wide), right.read(b, b_wide));
+        element_count(&[m, n])?;
         let alpha = T::Wide::from_f64(self.alpha.into());
         let activation = self.activation;
-        let finish = |sum: T::Wide| {
+        let finish = |_, _, sum: T::Wide| {
             let product = sum.mul(alpha);
             T::narrow(activation.map_or(product, |activation| activation.apply(product)))
         };
-        // One matrix for the whole batch on the right: the batch is just more rows.
-        if b_batch.iter().all(|&dim| dim == 1) && a_batch.len() >= b_batch.len() {
-            gemm_to((y.len() / n, k, n), a, b, y, finish);
+        let product = Product {
+            sizes: (m, k, n),
+            batch: &batch,
+            strides: [
+                broadcast_strides(a_batch, &batch),
+                broadcast_strides(b_batch, &batch),
+            ],
+            // One matrix for the whole batch on the right: the batch is just more rows.
+            single: b_batch.iter().all(|&dim| dim == 1) && a_batch.len() >= b_batch.len(),
+        };
+        if left.in_place::<T>() && right.in_place::<T>() {
+            let y = cx.output::<T>(0, &dims)?.into_mut();
+            let operands = [(a, left.transposed()), (b, right.transposed())];
+            product.multiply(cx.workers(), operands, y, finish);
             return Ok(());
         }
-        let (a_strides, b_strides) = (
-            broadcast_strides(a_batch, &batch),
-            broadcast_strides(b_batch, &batch),
-        );
-        let mut results = y.chunks_exact_mut(y_size);
-        Strided::new(&batch, [&a_strides, &b_strides], [0, 0]).for_each(&mut |[a_at, b_at]| {
-            let Some(y) = results.next() else { return };
-            let (a, b) = (&a[a_at * m * k..][..m * k], &b[b_at * k * n..][..k * n]);
-            gemm_to((m, k, n), a, b, y, finish);
-        });
+        let scratch = cx.scratch::<T::Wide>(a.len().saturating_add(b.len()))?;
+        let (a_wide, b_wide) = scratch.split_at_mut(a.len());
+        let y = cx.output::<T>(0, &dims)?.into_mut();
+        let operands = [(left.read(a, a_wide), false), (right.read(b, b_wide), false)];
+        product.multiply(cx.workers(), operands, y, finish);
         Ok(())
+    }
+}
+
+/// A product of two stacks of matrices.
+struct Product<'a> {
+    sizes: (usize, usize, usize),
+    batch: &'a [usize],
+    /// Of the matrices of A and of B, along the batch dims.
+    strides: [Strides; 2],
+    /// B is one matrix.
+    single: bool,
+}
+
+impl Product<'_> {
+    /// Writes every element of `y`. An operand is its elements, and whether its matrices are
+    /// stored by their columns.
+    fn multiply<T: Number, Y: Send>(
+        &self,
+        workers: &Workers,
+        [(a, a_transposed), (b, b_transposed)]: [(&[T], bool); 2],
+        y: &mut [Y],
+        finish: impl Fn(usize, usize, T::Wide) -> Y + Sync,
+    ) {
+        let (m, k, n) = self.sizes;
+        if y.is_empty() {
+            return;
+        }
+        let matrix = |elements, transposed| Matrix { elements, transposed };
+        let rows = y.len() / n;
+        if self.single && (!a_transposed || rows == m) {
+            let (a, b) = (matrix(a, a_transposed), matrix(b, b_transposed));
+            gemm_to(workers, (rows, k, n), a, b, y, finish);
+            return;
+        }
+        let [a_strides, b_strides] = &self.strides;
+        let operands = |index: usize| {
+            let a_at = offset_of(index, self.batch, a_strides) * m * k;
+            let b_at = offset_of(index, self.batch, b_strides) * k * n;
+            (
+                matrix(&a[a_at..][..m * k], a_transposed),
+                matrix(&b[b_at..][..k * n], b_transposed),
+            )
+        };
+        stack(workers, self.sizes, operands, y, finish);
     }
 }

@@ -1,166 +1,143 @@
-//! Y = A B for dense row-major matrices: A [M, K], B [K, N], Y [M, N].
+//! Y = A B for dense matrices: A [M, K], B [K, N], Y [M, N].
 //!
-//! Each y[m, n] is the sum over k in ascending order, in the wide type of the elements
-//! (f32 for f16 and bf16), rounded once; a sum is restarted nowhere, so the result depends
-//! neither on the blocking nor on how columns are shared out.
+//! Each y[m, n] is a sum over k in the wide type of the elements (f32 for f16 and bf16) in an
+//! order that the shapes alone fix, rounded once: it depends neither on the number of threads
+//! nor on how rows and columns are shared out among them.
 //!
-//! Two loops. With few rows (a decode step) the cost is reading B: its rows are streamed in
-//! their order, eight at a time, into a block of column sums that stays in the first-level
-//! cache. With more rows, a panel of B eight columns wide is copied to the stack and a tile
-//! of four rows by eight columns is summed in registers.
+//! [`float`] has the loops for f32, f16 and bf16, [`generic`] those for all other types.
 
-use super::number::{Number, Scalar};
+mod float;
+mod generic;
 
-/// Up to this many rows, B is streamed.
-const FEW_ROWS: usize = 4;
-/// Columns of Y whose sums are kept while B is streamed: 4 KiB of f32 per row.
-const STREAM_COLUMNS: usize = 1024;
-/// Rows of B that are added to the sums in one pass over them.
-const STREAM_DEPTH: usize = 8;
+use super::number::{Floats, Number, Scalar};
+use crate::native::workers::{MIN_PART, Workers};
 
-/// Columns of a panel of B, and of a register tile.
-const TILE_COLUMNS: usize = 8;
-/// Rows of a register tile.
-const TILE_ROWS: usize = 4;
-/// Rows of Y that share a copied panel.
-const BLOCK_ROWS: usize = 64;
-/// Depth of a panel: with f32, 8 KiB.
-const BLOCK_DEPTH: usize = 256;
+/// A dense matrix, stored by its rows, or by its columns.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<'a, T> {
+    pub elements: &'a [T],
+    /// Stored by its columns: the rows are those of the transpose.
+    pub transposed: bool,
+}
+
+impl<'a, T> Matrix<'a, T> {
+    pub fn rows(elements: &'a [T]) -> Self {
+        Matrix {
+            elements,
+            transposed: false,
+        }
+    }
+}
 
 /// Writes every element of `y`. The lengths are `m * k`, `k * n` and `m * n`.
-pub(super) fn gemm<T: Number>(sizes: (usize, usize, usize), a: &[T], b: &[T], y: &mut [T]) {
-    gemm_to(sizes, a, b, y, T::narrow);
+pub(super) fn gemm<T: Number>(
+    workers: &Workers,
+    sizes: (usize, usize, usize),
+    a: &[T],
+    b: &[T],
+    y: &mut [T],
+) {
+    let (a, b) = (Matrix::rows(a), Matrix::rows(b));
+    gemm_to(workers, sizes, a, b, y, |_, _, sum| T::narrow(sum));
 }
 
-/// As [`gemm`], and each y is what `finish` makes of the sum.
-pub(super) fn gemm_to<T: Number, Y>(
+/// As [`gemm`], and each y is what `finish` makes of its row, its column and its sum. Only
+/// [`has_transposed`] types may be transposed.
+pub(super) fn gemm_to<T: Number, Y: Send>(
+    workers: &Workers,
+    sizes: (usize, usize, usize),
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    y: &mut [Y],
+    finish: impl Fn(usize, usize, T::Wide) -> Y + Sync,
+) {
+    let (m, k, n) = sizes;
+    debug_assert!(a.elements.len() == m * k && b.elements.len() == k * n && y.len() == m * n);
+    // The wide type is f32, so this changes nothing.
+    let finish_float = |row, column, sum: f32| finish(row, column, T::Wide::from_f64(sum.into()));
+    let like = |matrix: Matrix<'_, T>| matrix.transposed;
+    match (T::as_floats(a.elements), T::as_floats(b.elements)) {
+        (Some(Floats::F32(left)), Some(Floats::F32(right))) => {
+            let (a, b) = (as_stored(left, like(a)), as_stored(right, like(b)));
+            float::multiply(workers, sizes, a, b, y, finish_float);
+        }
+        (Some(Floats::F16(left)), Some(Floats::F16(right))) => {
+            let (a, b) = (as_stored(left, like(a)), as_stored(right, like(b)));
+            float::multiply(workers, sizes, a, b, y, finish_float);
+        }
+        (Some(Floats::Bf16(left)), Some(Floats::Bf16(right))) => {
+            let (a, b) = (as_stored(left, like(a)), as_stored(right, like(b)));
+            float::multiply(workers, sizes, a, b, y, finish_float);
+        }
+        _ => generic_parts(workers, sizes, a.elements, b.elements, y, &finish),
+    }
+}
+
+fn as_stored<T>(elements: &[T], transposed: bool) -> Matrix<'_, T> {
+    Matrix { elements, transposed }
+}
+
+/// The products of two stacks of matrices; `operands` gives those of an index. As [`gemm_to`].
+pub(super) fn stack<'a, T: Number, Y: Send>(
+    workers: &Workers,
+    sizes: (usize, usize, usize),
+    operands: impl Fn(usize) -> (Matrix<'a, T>, Matrix<'a, T>) + Sync,
+    y: &mut [Y],
+    finish: impl Fn(usize, usize, T::Wide) -> Y + Sync,
+) {
+    let (m, k, n) = sizes;
+    let each = m.saturating_mul(n);
+    if each == 0 {
+        return;
+    }
+    // Either the stack is shared out, and what is asked for inside stays on the thread, or each
+    // product is.
+    let least = MIN_PART.div_ceil((each / 16).saturating_mul(k).max(1));
+    let count = y.len() / each;
+    let several = count.div_ceil(workers.threads() * 2).max(least);
+    let part = |first: usize, y: &mut [Y]| {
+        for (index, y) in (first..).zip(y.chunks_exact_mut(each)) {
+            let (a, b) = operands(index);
+            gemm_to(workers, sizes, a, b, y, &finish);
+        }
+    };
+    match count >= 2 * workers.threads() {
+        true => workers.split_mut(y, several.saturating_mul(each), |index, y| {
+            part(index * several, y)
+        }),
+        false => part(0, y),
+    }
+}
+
+/// Whether operands may be stored by their columns.
+pub(super) fn has_transposed<T: Number>() -> bool {
+    T::as_floats(&[]).is_some()
+}
+
+/// Some rows of Y in each part.
+fn generic_parts<T: Number, Y: Send>(
+    workers: &Workers,
     (m, k, n): (usize, usize, usize),
     a: &[T],
     b: &[T],
     y: &mut [Y],
-    finish: impl Fn(T::Wide) -> Y,
+    finish: &(impl Fn(usize, usize, T::Wide) -> Y + Sync),
 ) {
-    debug_assert!(a.len() == m * k && b.len() == k * n && y.len() == m * n);
-    if m <= FEW_ROWS {
-        stream((m, k, n), a, b, y, finish);
-    } else {
-        blocked((m, k, n), a, b, y, finish);
-    }
-}
-
-fn stream<T: Number, Y>(
-    (m, k, n): (usize, usize, usize),
-    a: &[T],
-    b: &[T],
-    y: &mut [Y],
-    finish: impl Fn(T::Wide) -> Y,
-) {
-    let mut sums = [[T::Wide::ZERO; STREAM_COLUMNS]; FEW_ROWS];
-    for column in (0..n).step_by(STREAM_COLUMNS) {
-        let width = STREAM_COLUMNS.min(n - column);
-        for row in sums.iter_mut().take(m) {
-            row[..width].fill(T::Wide::ZERO);
-        }
-        let b_row = |depth: usize| &b[depth * n + column..][..width];
-        let whole = k - k % STREAM_DEPTH;
-        for depth in (0..whole).step_by(STREAM_DEPTH) {
-            let rows: [&[T]; STREAM_DEPTH] = std::array::from_fn(|i| b_row(depth + i));
-            for (row, sums) in sums.iter_mut().enumerate().take(m) {
-                let x: [T::Wide; STREAM_DEPTH] = std::array::from_fn(|i| a[row * k + depth + i].widen());
-                add_rows(&mut sums[..width], x, rows);
-            }
-        }
-        for depth in whole..k {
-            for (row, sums) in sums.iter_mut().enumerate().take(m) {
-                add_rows(&mut sums[..width], [a[row * k + depth].widen()], [b_row(depth)]);
-            }
-        }
-        for (row, sums) in sums.iter().enumerate().take(m) {
-            for (y, &sum) in y[row * n + column..][..width].iter_mut().zip(sums) {
-                *y = finish(sum);
-            }
-        }
-    }
-}
-
-/// sums[j] += x[0] * rows[0][j], then x[1] * rows[1][j], and so on.
-#[inline(always)]
-fn add_rows<T: Number, const D: usize>(sums: &mut [T::Wide], x: [T::Wide; D], rows: [&[T]; D]) {
-    let width = sums.len();
-    let rows: [&[T]; D] = rows.map(|row| &row[..width]);
-    for j in 0..width {
-        let mut sum = sums[j];
-        for i in 0..D {
-            sum = Scalar::multiply_add(x[i], rows[i][j].widen(), sum);
-        }
-        sums[j] = sum;
-    }
-}
-
-fn blocked<T: Number, Y>(
-    (m, k, n): (usize, usize, usize),
-    a: &[T],
-    b: &[T],
-    y: &mut [Y],
-    finish: impl Fn(T::Wide) -> Y,
-) {
-    let mut panel = [[T::Wide::ZERO; TILE_COLUMNS]; BLOCK_DEPTH];
-    let mut sums = [[T::Wide::ZERO; TILE_COLUMNS]; BLOCK_ROWS];
-    for column in (0..n).step_by(TILE_COLUMNS) {
-        let width = TILE_COLUMNS.min(n - column);
-        for first_row in (0..m).step_by(BLOCK_ROWS) {
-            let height = BLOCK_ROWS.min(m - first_row);
-            sums.fill([T::Wide::ZERO; TILE_COLUMNS]);
-            for first_depth in (0..k).step_by(BLOCK_DEPTH) {
-                let depth = BLOCK_DEPTH.min(k - first_depth);
-                for (i, packed) in panel.iter_mut().enumerate().take(depth) {
-                    let row = &b[(first_depth + i) * n + column..][..width];
-                    for (packed, &value) in packed.iter_mut().zip(row) {
-                        *packed = value.widen();
-                    }
-                }
-                let a_row = |row: usize| &a[(first_row + row) * k + first_depth..][..depth];
-                let whole = height - height % TILE_ROWS;
-                for row in (0..whole).step_by(TILE_ROWS) {
-                    let rows: [&[T]; TILE_ROWS] = std::array::from_fn(|i| a_row(row + i));
-                    add_tile(&mut sums[row..row + TILE_ROWS], rows, &panel[..depth]);
-                }
-                for row in whole..height {
-                    add_tile(&mut sums[row..row + 1], [a_row(row)], &panel[..depth]);
-                }
-            }
-            for (row, sums) in sums.iter().enumerate().take(height) {
-                let y = &mut y[(first_row + row) * n + column..][..width];
-                for (y, &sum) in y.iter_mut().zip(sums) {
-                    *y = finish(sum);
-                }
-            }
-        }
-    }
-}
-
-/// sums[r] += sum over d of rows[r][d] * panel[d].
-#[inline(always)]
-fn add_tile<T: Number, const R: usize>(
-    sums: &mut [[T::Wide; TILE_COLUMNS]],
-    rows: [&[T]; R],
-    panel: &[[T::Wide; TILE_COLUMNS]],
-) {
-    let mut tile: [[T::Wide; TILE_COLUMNS]; R] = std::array::from_fn(|r| sums[r]);
-    let rows: [&[T]; R] = rows.map(|row| &row[..panel.len()]);
-    for (d, b) in panel.iter().enumerate() {
-        for r in 0..R {
-            let x = rows[r][d].widen();
-            for (sum, &b) in tile[r].iter_mut().zip(b) {
-                *sum = Scalar::multiply_add(x, b, *sum);
-            }
-        }
-    }
-    sums.copy_from_slice(&tile);
+    let least = MIN_PART.div_ceil((k.saturating_mul(n) / 4).max(1)).max(8);
+    let height = m.div_ceil(workers.threads()).max(least);
+    workers.split_mut(y, height.saturating_mul(n), |part, y| {
+        let first = part * height;
+        let rows = height.min(m - first);
+        let finish = |row, column, sum| finish(first + row, column, sum);
+        generic::multiply((rows, k, n), &a[first * k..][..rows * k], b, y, &finish);
+    });
 }
 
 #[cfg(test)]
 mod tests {
+    use half::{bf16, f16};
+
+    use super::super::simd::PORTABLE_ONLY;
     use super::*;
 
     /// Small integers, so that every sum is exact in every type.
@@ -170,21 +147,52 @@ mod tests {
             .collect()
     }
 
-    fn check<T: Number>() {
-        for m in [0, 1, 2, 4, 5, 9, 65] {
-            for (k, n) in [(0, 3), (1, 1), (7, 1030), (300, 9), (257, 17)] {
+    fn transpose<T: Copy>(x: &[T], rows: usize, columns: usize) -> Vec<T> {
+        (0..columns)
+            .flat_map(|column| (0..rows).map(move |row| x[row * columns + column]))
+            .collect()
+    }
+
+    fn check<T: Number>(workers: &Workers) {
+        for m in [0, 1, 2, 4, 5, 6, 9, 65, 200] {
+            for (k, n) in [
+                (0, 3),
+                (1, 1),
+                (3, 0),
+                (7, 1030),
+                (300, 9),
+                (257, 17),
+                (9, 70),
+                (33, 4),
+            ] {
                 let (a, b) = (values::<T>(m * k, 1), values::<T>(k * n, 2));
-                let mut y = vec![T::narrow(T::Wide::ONE); m * n];
-                gemm((m, k, n), &a, &b, &mut y);
+                let mut expected = vec![0.0; m * n];
                 for row in 0..m {
-                    for column in 0..n {
-                        let mut expected = 0.0;
-                        for i in 0..k {
-                            expected += a[row * k + i].widen().to_f64() * b[i * n + column].widen().to_f64();
+                    for i in 0..k {
+                        for column in 0..n {
+                            expected[row * n + column] +=
+                                a[row * k + i].widen().to_f64() * b[i * n + column].widen().to_f64();
                         }
-                        let found = y[row * n + column].widen().to_f64();
-                        assert_eq!(found, expected, "[{row}, {column}] of {m}x{k}x{n}");
                     }
+                }
+                let ways = if has_transposed::<T>() { 4 } else { 1 };
+                for way in 0..ways {
+                    let (at, bt) = (transpose(&a, m, k), transpose(&b, k, n));
+                    let (a_way, b_way) = (way % 2 == 1, way / 2 == 1);
+                    let mut y = vec![T::Wide::ONE; m * n];
+                    gemm_to(
+                        workers,
+                        (m, k, n),
+                        as_stored(if a_way { &at } else { &a }, a_way),
+                        as_stored(if b_way { &bt } else { &b }, b_way),
+                        &mut y,
+                        |row, column, sum| {
+                            assert!(row < m && column < n);
+                            sum
+                        },
+                    );
+                    let found: Vec<_> = y.into_iter().map(Scalar::to_f64).collect();
+                    assert_eq!(found, expected, "{m}x{k}x{n}, stored {way}");
                 }
             }
         }
@@ -192,10 +200,81 @@ mod tests {
 
     #[test]
     fn matches_the_definition_in_every_blocking() {
-        check::<f32>();
-        check::<f64>();
-        check::<half::f16>();
-        check::<i32>();
-        check::<i64>();
+        for threads in [1, 3] {
+            let workers = Workers::new(threads);
+            check::<f32>(&workers);
+            check::<f64>(&workers);
+            check::<f16>(&workers);
+            check::<bf16>(&workers);
+            check::<i32>(&workers);
+            check::<i64>(&workers);
+        }
+    }
+
+    #[test]
+    fn the_portable_loops_match_the_definition() {
+        PORTABLE_ONLY.set(true);
+        check::<f32>(&Workers::alone());
+        check::<f16>(&Workers::alone());
+        check::<bf16>(&Workers::alone());
+        PORTABLE_ONLY.set(false);
+    }
+
+    /// Numbers whose sums are rounded.
+    fn noise(len: usize, seed: u64) -> Vec<f32> {
+        let mut state = seed;
+        let mut next = move || {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn the_bits_do_not_depend_on_the_threads_and_variants_agree_to_rounding() {
+        for (m, k, n) in [
+            (1, 700, 1500),
+            (3, 300, 900),
+            (40, 600, 333),
+            (250, 260, 600),
+            (7, 1000, 40),
+        ] {
+            for transposed in [false, true] {
+                let (a, b) = (noise(m * k, 1), noise(k * n, 2));
+                let product = |workers: &Workers| {
+                    let mut y = vec![0.0f32; m * n];
+                    let b = as_stored(&b, transposed);
+                    gemm_to(
+                        workers,
+                        (m, k, n),
+                        as_stored(&a, false),
+                        b,
+                        &mut y,
+                        |_, _, sum| sum,
+                    );
+                    y
+                };
+                let alone = product(&Workers::alone());
+                for threads in [2, 3, 4] {
+                    let several = product(&Workers::new(threads));
+                    let same = alone
+                        .iter()
+                        .zip(&several)
+                        .all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "{m}x{k}x{n} on {threads} threads");
+                }
+                PORTABLE_ONLY.set(true);
+                let portable = product(&Workers::alone());
+                PORTABLE_ONLY.set(false);
+                let tolerance = 1e-6 * k as f32;
+                let near = alone
+                    .iter()
+                    .zip(&portable)
+                    .all(|(a, b)| (a - b).abs() < tolerance);
+                assert!(near, "{m}x{k}x{n}, portable");
+            }
+        }
     }
 }

@@ -9,10 +9,10 @@
 use super::Built;
 use super::dispatch::{with_integer, with_number};
 use super::gate_function::{self, Activation};
-use super::gemm::gemm;
+use super::gemm::{Matrix, gemm_to, has_transposed};
 use super::infer::{input_dims, input_type};
 use super::number::{Number, Scalar};
-use super::strided::{Strided, broadcast_dims, broadcast_strides};
+use super::strided::{broadcast_dims, broadcast_strides};
 use crate::native::element::ElementType;
 use crate::native::infer::{Fact, InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
@@ -144,49 +144,45 @@ impl Gemm {
             }
         }
         let (a, b) = (a.slice::<T>()?, b.slice::<T>()?);
-        // Operands that are in place and in wide type are used as they are.
-        let in_place = |x: &'_ [T], transpose: bool| !transpose && T::as_wide(x).is_some();
-        let room = |x: &[T], transpose: bool| if in_place(x, transpose) { 0 } else { x.len() };
-        let (a_room, b_room) = (room(a, self.transpose[0]), room(b, self.transpose[1]));
-        let size = element_count(&dims)?;
-        let scratch = cx.scratch::<T::Wide>(a_room.saturating_add(b_room).saturating_add(size))?;
-        let (a_wide, rest) = scratch.split_at_mut(a_room);
-        let (b_wide, products) = rest.split_at_mut(b_room);
-        let a = match T::as_wide(a).filter(|_| a_room == 0) {
-            Some(a) => a,
-            None => {
-                read(a, self.transpose[0], (m, k), a_wide);
-                &*a_wide
-            }
-        };
-        let b = match T::as_wide(b).filter(|_| b_room == 0) {
-            Some(b) => b,
-            None => {
-                read(b, self.transpose[1], (k, n), b_wide);
-                &*b_wide
-            }
-        };
-        gemm((m, k, n), a, b, products);
+        element_count(&dims)?;
         let alpha = T::Wide::from_f64(self.alpha.into());
         let beta = T::Wide::from_f64(self.beta.into());
-        let finish = |x: T::Wide| match self.activation {
-            Some(activation) => T::narrow(T::Wide::from_f64(activation.apply(x.to_f64()))),
-            None => T::narrow(x),
-        };
-        let mut y = cx.output::<T>(0, &dims)?;
-        let Some(c) = c else {
-            return y.extend(products.iter().map(|&product| finish(product.mul(alpha))));
-        };
-        let c_strides = broadcast_strides(c.dims(), &dims);
-        let c = c.slice::<T>()?;
-        let walk = Strided::new(&dims, [&c_strides], [0]);
-        let y = y.into_mut();
-        let mut elements = y.iter_mut().zip(products.iter());
-        walk.for_each(&mut |[c_at]| {
-            if let Some((y, product)) = elements.next() {
-                *y = finish(product.mul(alpha).add(c[c_at].widen().mul(beta)));
+        let c_strides = c.map(|c| broadcast_strides(c.dims(), &dims));
+        let c = c.map(|c| c.slice::<T>()).transpose()?.zip(c_strides.as_deref());
+        let finish = |row: usize, column: usize, sum: T::Wide| {
+            let mut x = sum.mul(alpha);
+            if let Some((c, &[row_step, column_step])) = c {
+                let at = row * row_step.unsigned_abs() + column * column_step.unsigned_abs();
+                x = x.add(c[at].widen().mul(beta));
             }
-        });
+            match self.activation {
+                Some(activation) => T::narrow(T::Wide::from_f64(activation.apply(x.to_f64()))),
+                None => T::narrow(x),
+            }
+        };
+        let sizes = (m, k, n);
+        if has_transposed::<T>() {
+            let y = cx.output::<T>(0, &dims)?.into_mut();
+            let [a, b] = [(a, 0), (b, 1)].map(|(elements, index)| Matrix {
+                elements,
+                transposed: self.transpose[index],
+            });
+            gemm_to(cx.workers(), sizes, a, b, y, finish);
+            return Ok(());
+        }
+        let scratch = cx.scratch::<T::Wide>(a.len().saturating_add(b.len()))?;
+        let (a_wide, b_wide) = scratch.split_at_mut(a.len());
+        read(a, self.transpose[0], (m, k), a_wide);
+        read(b, self.transpose[1], (k, n), b_wide);
+        let y = cx.output::<T>(0, &dims)?.into_mut();
+        gemm_to(
+            cx.workers(),
+            sizes,
+            Matrix::rows(&*a_wide),
+            Matrix::rows(&*b_wide),
+            y,
+            finish,
+        );
         Ok(())
     }
 }

@@ -8,15 +8,16 @@
 
 use super::Built;
 use super::dispatch::{with_integer, with_number};
-use super::gemm::gemm;
+use super::gemm::{Matrix, gemm_to, stack};
 use super::infer::broadcast as broadcast_facts;
 use super::number::Number;
-use super::strided::{Strided, broadcast_strides};
+use super::strided::{broadcast_strides, offset_of};
 use crate::native::element::ElementType;
 use crate::native::infer::{Fact, InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, element_count};
+use crate::native::workers::Workers;
 
 #[derive(Debug)]
 struct MatMul;
@@ -104,7 +105,7 @@ impl Operator for MatMul {
         let product = Product::new(a.dims(), b.dims())?;
         with_number!(a.element_type(), T => {
             let y = cx.output::<T>(0, &product.dims)?.into_mut();
-            product.multiply(a.slice::<T>()?, b.slice::<T>()?, y);
+            product.multiply(cx.workers(), a.slice::<T>()?, b.slice::<T>()?, y);
             Ok(())
         })
     }
@@ -124,8 +125,8 @@ pub(super) struct Product<'a> {
     batch: Dims,
     /// The dims of the result.
     pub dims: Dims,
-    /// Elements of one matrix of A, of B and of Y.
-    sizes: [usize; 3],
+    /// Elements of one matrix of A and of B.
+    sizes: [usize; 2],
 }
 
 impl<'a> Product<'a> {
@@ -144,7 +145,7 @@ impl<'a> Product<'a> {
         dims.extend((a.len() > 1).then_some(m));
         dims.extend((b.len() > 1).then_some(n));
         Ok(Product {
-            sizes: [m * k, k * n, element_count(&[m, n])?],
+            sizes: [element_count(&[m, k])?, element_count(&[k, n])?],
             left,
             right,
             batch,
@@ -158,32 +159,31 @@ impl<'a> Product<'a> {
     }
 
     /// Writes every element of `y`; the slices are as long as the shapes say.
-    pub fn multiply<T: Number>(&self, a: &[T], b: &[T], y: &mut [T]) {
+    pub fn multiply<T: Number>(&self, workers: &Workers, a: &[T], b: &[T], y: &mut [T]) {
         let (m, k, n) = self.shape();
-        let [a_size, b_size, y_size] = self.sizes;
+        let [a_size, b_size] = self.sizes;
         if y.is_empty() {
             return;
         }
+        let finish = |_, _, sum| T::narrow(sum);
         // One matrix for the whole batch on the right: the batch is just more rows.
         if self.right.batch.iter().all(|&dim| dim == 1) && self.left.batch.len() >= self.right.batch.len() {
-            gemm((y.len() / n, k, n), a, b, y);
+            let sizes = (y.len() / n, k, n);
+            gemm_to(workers, sizes, Matrix::rows(a), Matrix::rows(b), y, finish);
             return;
         }
         let (a_strides, b_strides) = (
             broadcast_strides(self.left.batch, &self.batch),
             broadcast_strides(self.right.batch, &self.batch),
         );
-        let walk = Strided::new(&self.batch, [&a_strides, &b_strides], [0, 0]);
-        let mut results = y.chunks_exact_mut(y_size);
-        walk.for_each(&mut |[a_at, b_at]| {
-            if let Some(y) = results.next() {
-                gemm(
-                    (m, k, n),
-                    &a[a_at * a_size..][..a_size],
-                    &b[b_at * b_size..][..b_size],
-                    y,
-                );
-            }
-        });
+        let operands = |index: usize| {
+            let a_at = offset_of(index, &self.batch, &a_strides) * a_size;
+            let b_at = offset_of(index, &self.batch, &b_strides) * b_size;
+            (
+                Matrix::rows(&a[a_at..][..a_size]),
+                Matrix::rows(&b[b_at..][..b_size]),
+            )
+        };
+        stack(workers, (m, k, n), operands, y, finish);
     }
 }

@@ -115,6 +115,7 @@ pub(super) mod sequence;
 pub(super) mod sequences;
 pub(super) mod shape;
 pub(super) mod signal;
+mod simd;
 pub(super) mod softmax;
 pub(super) mod sparse_attention;
 mod strided;

@@ -19,6 +19,19 @@ pub(super) trait Number: Element {
     fn narrow(wide: Self::Wide) -> Self;
     /// The elements as they are, where the wide type is the element type.
     fn as_wide(elements: &[Self]) -> Option<&[Self::Wide]>;
+
+    /// The elements, where the wide type is f32.
+    fn as_floats(_elements: &[Self]) -> Option<Floats<'_>> {
+        None
+    }
+}
+
+/// Elements that are computed in f32.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Floats<'a> {
+    F32(&'a [f32]),
+    F16(&'a [f16]),
+    Bf16(&'a [bf16]),
 }
 
 /// Elements in their wide type: as they are, or converted to the front of `room`, which has
@@ -148,7 +161,7 @@ macro_rules! inherent {
 }
 
 macro_rules! real {
-    ($t:ident, $erf:path) => {
+    ($t:ident, $erf:path $(, $floats:ident)?) => {
         impl Number for $t {
             type Wide = $t;
             type Real = $t;
@@ -167,6 +180,13 @@ macro_rules! real {
             fn as_wide(elements: &[$t]) -> Option<&[$t]> {
                 Some(elements)
             }
+
+            $(
+                #[inline(always)]
+                fn as_floats(elements: &[$t]) -> Option<Floats<'_>> {
+                    Some(Floats::$floats(elements))
+                }
+            )?
         }
 
         impl Scalar for $t {
@@ -234,11 +254,11 @@ macro_rules! real {
     };
 }
 
-real!(f32, libm::erff);
+real!(f32, libm::erff, F32);
 real!(f64, libm::erf);
 
 macro_rules! half_float {
-    ($t:ident) => {
+    ($t:ident $floats:ident) => {
         impl Number for $t {
             type Wide = f32;
             type Real = f32;
@@ -257,12 +277,17 @@ macro_rules! half_float {
             fn as_wide(_: &[$t]) -> Option<&[f32]> {
                 None
             }
+
+            #[inline(always)]
+            fn as_floats(elements: &[$t]) -> Option<Floats<'_>> {
+                Some(Floats::$floats(elements))
+            }
         }
     };
 }
 
-half_float!(f16);
-half_float!(bf16);
+half_float!(f16 F16);
+half_float!(bf16 Bf16);
 
 macro_rules! integer {
     ($($t:ident $abs:expr;)+) => { $(

@@ -19,7 +19,7 @@
 use super::Built;
 use super::attend::{Attend, Cache, Heads, Inputs, Layout};
 use super::dispatch::with_float;
-use super::gemm::gemm_to;
+use super::gemm::{Matrix, gemm_to};
 use super::group_query_attention::{head_count, scale, wrong_dims};
 use super::key_mask::{KeyMask, MaskSizes};
 use super::number::{Float, Scalar};
@@ -208,7 +208,8 @@ impl ProjectedAttention {
         let (projected, scratch) = scratch.split_at_mut(projected);
         if !projected.is_empty() {
             let sizes = (batch * queries, width, columns);
-            gemm_to(sizes, input.slice::<T>()?, weights.slice()?, projected, |sum| sum);
+            let (a, b) = (Matrix::rows(input.slice::<T>()?), Matrix::rows(weights.slice()?));
+            gemm_to(cx.workers(), sizes, a, b, projected, |_, _, sum| sum);
         }
         if let Some(bias) = bias {
             for row in projected.chunks_exact_mut(columns.max(1)) {

@@ -29,6 +29,7 @@ use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{TensorRef, element_count};
+use crate::native::workers::Workers;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cell {
@@ -168,6 +169,7 @@ struct Sizes {
 
 /// Memory of one direction, in wide type.
 struct Room<'a, W> {
+    workers: &'a Workers,
     /// W and R of the gates transposed: [input, gates hidden] and [hidden, gates hidden], of a
     /// GRU's R the two gates [hidden, 2 hidden] and then the third.
     w: &'a mut [W],
@@ -288,6 +290,7 @@ impl Recurrent {
         let total = lens.iter().fold(0usize, |sum, &len| sum.saturating_add(len));
         let mut rest = cx.scratch::<T::Wide>(total)?;
         let mut room = Room {
+            workers: cx.workers(),
             w: cut(&mut rest, lens[0]),
             r: cut(&mut rest, lens[1]),
             bias: cut(&mut rest, lens[2]),
@@ -357,7 +360,13 @@ impl Recurrent {
                     widen_into(&initial[at..], &mut room.c[members]);
                 }
             }
-            gemm((steps * batch, input, gates), room.x, room.w, room.from_x);
+            gemm(
+                room.workers,
+                (steps * batch, input, gates),
+                room.x,
+                room.w,
+                room.from_x,
+            );
             for step in 0..steps {
                 // The step of each sequence, `None` when it has ended.
                 let at = |b: usize| match length(b) {
@@ -422,7 +431,13 @@ impl Recurrent {
         let of_step = |step: usize, b: usize| (step * sizes.batch + b) * gates;
         match self.cell {
             Cell::Rnn => {
-                gemm((sizes.batch, hidden, hidden), room.h, room.r, room.from_h);
+                gemm(
+                    room.workers,
+                    (sizes.batch, hidden, hidden),
+                    room.h,
+                    room.r,
+                    room.from_h,
+                );
                 for b in 0..sizes.batch {
                     let Some(step) = at(b) else { continue };
                     let from_x = &room.from_x[of_step(step, b)..][..gates];
@@ -435,7 +450,7 @@ impl Recurrent {
             Cell::Gru { linear_before_reset } => {
                 let (two, third) = room.r.split_at(2 * hidden * hidden);
                 let (zr, last) = room.from_h.split_at_mut(sizes.batch * 2 * hidden);
-                gemm((sizes.batch, hidden, 2 * hidden), room.h, two, zr);
+                gemm(room.workers, (sizes.batch, hidden, 2 * hidden), room.h, two, zr);
                 for b in 0..sizes.batch {
                     let from_x = match at(b) {
                         Some(step) => &room.from_x[of_step(step, b)..][..gates],
@@ -449,7 +464,13 @@ impl Recurrent {
                         *reset = if linear_before_reset { *h } else { r.mul(*h) };
                     }
                 }
-                gemm((sizes.batch, hidden, hidden), room.reset, third, last);
+                gemm(
+                    room.workers,
+                    (sizes.batch, hidden, hidden),
+                    room.reset,
+                    third,
+                    last,
+                );
                 for b in 0..sizes.batch {
                     let Some(step) = at(b) else { continue };
                     let from_x = &room.from_x[of_step(step, b)..][..gates][2 * hidden..];
@@ -469,7 +490,13 @@ impl Recurrent {
                 }
             }
             Cell::Lstm { input_forget } => {
-                gemm((sizes.batch, hidden, gates), room.h, room.r, room.from_h);
+                gemm(
+                    room.workers,
+                    (sizes.batch, hidden, gates),
+                    room.h,
+                    room.r,
+                    room.from_h,
+                );
                 for b in 0..sizes.batch {
                     let Some(step) = at(b) else { continue };
                     let from_x = &room.from_x[of_step(step, b)..][..gates];

@@ -35,6 +35,16 @@ pub(super) fn broadcast_strides(dims: &[usize], to: &[usize]) -> Strides {
     strides
 }
 
+/// The offset of a position, counted in row-major order, into an operand of these strides.
+pub(super) fn offset_of(position: usize, dims: &[usize], strides: &[isize]) -> usize {
+    let (mut rest, mut offset) = (position, 0);
+    for (&dim, &stride) in dims.iter().zip(strides).rev() {
+        offset += (rest % dim.max(1)) as isize * stride;
+        rest /= dim.max(1);
+    }
+    offset as usize
+}
+
 /// The shape that two shapes broadcast to by ONNX's multidirectional rule, if they do.
 pub(super) fn broadcast_dims(a: &[usize], b: &[usize]) -> Option<Dims> {
     let rank = a.len().max(b.len());
@@ -153,6 +163,16 @@ mod tests {
         let plan = Strided::new(&dims, [&dense_strides(&dims)], [0]);
         assert_eq!((plan.run, plan.run_strides), (24, [1]));
         assert_eq!(walk(&plan), (0..24).map(|i| [i]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_position_has_the_offset_that_the_walk_gives_it() {
+        let dims = [2, 3, 4];
+        let strides = [1, 0, -5];
+        let plan = Strided::new(&dims, [&strides], [40]);
+        for (position, [offset]) in walk(&plan).into_iter().enumerate() {
+            assert_eq!(offset_of(position, &dims, &strides).wrapping_add(40), offset);
+        }
     }
 
     #[test]

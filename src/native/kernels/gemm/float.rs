@@ -1,0 +1,507 @@
+//! f32, f16 and bf16: sums in f32, in loops over [`Lanes`].
+//!
+//! A sum is that of k in ascending order, with these exceptions, all fixed by the shapes:
+//! a row of a transposed B is summed in sixteen interleaved lanes. How Y is cut into parts for
+//! threads changes no sum.
+//!
+//! Few rows (up to [`FEW_ROWS`]): B is read once, where it lies. Its rows are streamed, eight at a
+//! time, into sums that stay in the first-level cache; of a transposed B, four rows at a time
+//! are multiplied with those of A. The floor is the bytes of B over the memory's bandwidth.
+//!
+//! More rows: tiles of six rows by sixteen columns in registers (the floor is 2 M N K over the
+//! rate of multiply-adds), whose operands are copied so that they are read in order: per part,
+//! [`BLOCK_DEPTH`] columns of A for all of its rows, in tiles of six rows; of B four panels of
+//! sixteen columns at a time.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::super::simd::{Kernel, Lanes, Stored, run};
+use super::Matrix;
+use crate::native::workers::{MIN_PART, Workers};
+
+/// Up to this many rows, B is used where it lies.
+const FEW_ROWS: usize = 4;
+/// Rows of B that are added to the sums in one pass over them.
+const STREAM_DEPTH: usize = 8;
+/// Columns whose sums are kept while B is streamed, at most.
+const STREAM_COLUMNS: usize = 1024;
+
+const TILE_ROWS: usize = 6;
+const TILE_COLUMNS: usize = 16;
+/// Panels of B that are copied together: 256 bytes of f32 of each row.
+const PANELS: usize = 4;
+const BLOCK_DEPTH: usize = 256;
+/// Rows and columns of a part, at most.
+const BLOCK_ROWS: usize = 32 * TILE_ROWS;
+const BLOCK_COLUMNS: usize = 512;
+
+const A_ROOM: usize = BLOCK_ROWS * BLOCK_DEPTH;
+const B_ROOM: usize = PANELS * TILE_COLUMNS * BLOCK_DEPTH;
+const SUMS_ROOM: usize = BLOCK_ROWS * BLOCK_COLUMNS;
+
+thread_local! {
+    /// Working memory of a part: 650 KB for each thread that ever multiplied matrices.
+    static ROOM: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Y, whose disjoint pieces are written by several threads.
+struct Target<Y> {
+    first: *mut Y,
+    columns: usize,
+}
+
+// SAFETY: shared, it only gives out exclusive pieces (see `row`), which may go to any thread.
+unsafe impl<Y: Send> Sync for Target<Y> {}
+
+impl<Y> Target<Y> {
+    /// # Safety
+    /// The row and the columns are in Y, which is borrowed by whoever made this, and no two
+    /// pieces that overlap are alive at once.
+    #[expect(clippy::mut_from_ref, reason = "the contract makes it exclusive")]
+    unsafe fn row(&self, row: usize, columns: &Range<usize>) -> &mut [Y] {
+        // SAFETY: in Y, and not aliased, as the caller says.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.first.add(row * self.columns + columns.start), columns.len())
+        }
+    }
+}
+
+/// A product, cut into parts of Y.
+struct Product<'a, A, B, Y, F> {
+    sizes: (usize, usize, usize),
+    a: Matrix<'a, A>,
+    b: Matrix<'a, B>,
+    y: Target<Y>,
+    finish: F,
+}
+
+/// A part: those rows and columns of Y.
+struct Part<'p, 'a, A, B, Y, F> {
+    product: &'p Product<'a, A, B, Y, F>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    room: &'p mut [f32],
+}
+
+/// Writes every element of `y`: what `finish` makes of its row, its column and its sum.
+pub(super) fn multiply<A: Stored, B: Stored, Y: Send>(
+    workers: &Workers,
+    sizes: (usize, usize, usize),
+    a: Matrix<'_, A>,
+    b: Matrix<'_, B>,
+    y: &mut [Y],
+    finish: impl Fn(usize, usize, f32) -> Y + Sync,
+) {
+    let (m, k, n) = sizes;
+    debug_assert!(a.elements.len() == m * k && b.elements.len() == k * n && y.len() == m * n);
+    if y.is_empty() {
+        return;
+    }
+    let product = Product {
+        sizes,
+        a,
+        b,
+        y: Target {
+            first: y.as_mut_ptr(),
+            columns: n,
+        },
+        finish,
+    };
+    let few = m <= FEW_ROWS && !a.transposed;
+    // In simple operations: what is in the cache takes sixteen multiply-adds in the time of one.
+    let per_column = k.saturating_mul(m).div_ceil(if few { 16 } else { 32 }).max(1);
+    let least = MIN_PART.div_ceil(per_column).max(4 * TILE_COLUMNS);
+    let (most, share) = match few {
+        true => (STREAM_COLUMNS, 2),
+        false => (BLOCK_COLUMNS, 1),
+    };
+    let row_parts = m.div_ceil(BLOCK_ROWS).max(1);
+    let height = match few {
+        true => m,
+        false => m.div_ceil(row_parts).next_multiple_of(TILE_ROWS),
+    };
+    let threads = workers.threads() * share;
+    let width = n.div_ceil(threads.div_ceil(row_parts));
+    let width = width.clamp(least.min(most), most).next_multiple_of(TILE_COLUMNS);
+    let column_parts = n.div_ceil(width);
+    let part = |index: usize| {
+        let (row, column) = (index / column_parts * height, index % column_parts * width);
+        let rows = row..m.min(row + height);
+        let columns = column..n.min(column + width);
+        ROOM.with_borrow_mut(|room| {
+            let wanted = match (few, b.transposed) {
+                (true, false) => FEW_ROWS * STREAM_COLUMNS,
+                (true, true) => 0,
+                (false, _) => A_ROOM + B_ROOM + SUMS_ROOM,
+            };
+            if room.len() < wanted {
+                room.resize(wanted, 0.0);
+            }
+            let part = Part {
+                product: &product,
+                rows,
+                columns,
+                room,
+            };
+            match (few, b.transposed) {
+                (true, false) => run(Streamed(part)),
+                (true, true) => run(Dotted(part)),
+                (false, _) => run(Tiled(part)),
+            }
+        });
+    };
+    match row_parts * column_parts {
+        1 => part(0),
+        parts => workers.for_each(parts, part),
+    }
+}
+
+impl<A, B, Y, F: Fn(usize, usize, f32) -> Y> Part<'_, '_, A, B, Y, F> {
+    #[inline(always)]
+    fn write(&self, row: usize, columns: Range<usize>, sums: &[f32]) {
+        let product = self.product;
+        // SAFETY: within the part; the parts of a product do not overlap, each is run once, and
+        // a row of it is written by one call at a time.
+        let y = unsafe { product.y.row(row, &columns) };
+        for ((y, column), &sum) in y.iter_mut().zip(columns).zip(sums) {
+            *y = (product.finish)(row, column, sum);
+        }
+    }
+}
+
+/// Few rows, B by its rows.
+struct Streamed<'p, 'a, A, B, Y, F>(Part<'p, 'a, A, B, Y, F>);
+
+impl<A: Stored, B: Stored, Y, F: Fn(usize, usize, f32) -> Y> Kernel for Streamed<'_, '_, A, B, Y, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self) {
+        let mut part = self.0;
+        let (_, k, n) = part.product.sizes;
+        let (a, b) = (part.product.a.elements, part.product.b.elements);
+        let (columns, rows) = (part.columns.clone(), part.rows.clone());
+        let width = columns.len();
+        let sums = std::mem::take(&mut part.room);
+        let sums = &mut sums[..rows.len() * width];
+        sums.fill(0.0);
+        let b_row = |depth: usize| &b[depth * n + columns.start..][..width];
+        let whole = k - k % STREAM_DEPTH;
+        for depth in (0..whole).step_by(STREAM_DEPTH) {
+            let b_rows: [&[B]; STREAM_DEPTH] = std::array::from_fn(|i| b_row(depth + i));
+            for (row, sums) in rows.clone().zip(sums.chunks_exact_mut(width)) {
+                let x: [f32; STREAM_DEPTH] = std::array::from_fn(|i| a[row * k + depth + i].widen());
+                // The rows that come next, for the first row only.
+                let ahead = if row == rows.start { STREAM_DEPTH * n } else { 0 };
+                add_rows::<S, B, STREAM_DEPTH>(sums, x, b_rows, ahead);
+            }
+        }
+        for depth in whole..k {
+            for (row, sums) in rows.clone().zip(sums.chunks_exact_mut(width)) {
+                add_rows::<S, B, 1>(sums, [a[row * k + depth].widen()], [b_row(depth)], 0);
+            }
+        }
+        for (row, sums) in rows.zip(sums.chunks_exact(width)) {
+            part.write(row, columns.clone(), sums);
+        }
+    }
+}
+
+/// sums[j] += x[0] * rows[0][j], then x[1] * rows[1][j], and so on. What lies `ahead` elements
+/// behind is asked for, if that is not 0.
+#[inline(always)]
+fn add_rows<S: Lanes, B: Stored, const D: usize>(
+    sums: &mut [f32],
+    x: [f32; D],
+    rows: [&[B]; D],
+    ahead: usize,
+) {
+    let wide = x.map(S::splat);
+    let rows: [&[B]; D] = rows.map(|row| &row[..sums.len()]);
+    let (blocks, rest) = sums.as_chunks_mut::<8>();
+    let mut at = 0;
+    for block in blocks {
+        if ahead > 0 && at % (64 / size_of::<B>()) == 0 {
+            for row in rows {
+                S::prefetch(row, at + ahead);
+            }
+        }
+        let mut sum = S::load(block);
+        for i in 0..D {
+            if let Some(b) = rows[i][at..].first_chunk::<8>() {
+                sum = S::multiply_add(wide[i], B::load::<S>(b), sum);
+            }
+        }
+        S::store(sum, block);
+        at += 8;
+    }
+    for (j, sum) in rest.iter_mut().enumerate() {
+        for i in 0..D {
+            *sum = S::multiply_add_one(x[i], rows[i][at + j].widen(), *sum);
+        }
+    }
+}
+
+/// Few rows, B by its columns, which lie one behind the other.
+struct Dotted<'p, 'a, A, B, Y, F>(Part<'p, 'a, A, B, Y, F>);
+
+impl<A: Stored, B: Stored, Y, F: Fn(usize, usize, f32) -> Y> Kernel for Dotted<'_, '_, A, B, Y, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self) {
+        let part = self.0;
+        let (_, k, _) = part.product.sizes;
+        let (a, b) = (part.product.a.elements, part.product.b.elements);
+        let column = |column: usize| &b[column * k..][..k];
+        let mut at = part.columns.start;
+        while at < part.columns.end {
+            let several = at + 4 <= part.columns.end;
+            for row in part.rows.clone() {
+                let x = &a[row * k..][..k];
+                if several {
+                    let sums = dots::<S, A, B, 4>(x, std::array::from_fn(|i| column(at + i)));
+                    part.write(row, at..at + 4, &sums);
+                } else {
+                    part.write(row, at..at + 1, &dots::<S, A, B, 1>(x, [column(at)]));
+                }
+            }
+            at += if several { 4 } else { 1 };
+        }
+    }
+}
+
+/// The dot products of x with each of `rows`.
+#[inline(always)]
+fn dots<S: Lanes, A: Stored, B: Stored, const R: usize>(x: &[A], rows: [&[B]; R]) -> [f32; R] {
+    let rows: [&[B]; R] = rows.map(|row| &row[..x.len()]);
+    let mut lanes = [[S::splat(0.0); 2]; R];
+    let (chunks, rest) = x.as_chunks::<16>();
+    let mut at = 0;
+    for chunk in chunks {
+        let (low, high) = chunk.split_at(8);
+        if let (Some(low), Some(high)) = (low.first_chunk(), high.first_chunk()) {
+            let (low, high) = (A::load::<S>(low), A::load::<S>(high));
+            for r in 0..R {
+                S::prefetch(rows[r], at + 1024 / size_of::<B>());
+                if let (Some(b_low), Some(b_high)) =
+                    (rows[r][at..].first_chunk(), rows[r][at + 8..].first_chunk())
+                {
+                    lanes[r][0] = S::multiply_add(low, B::load::<S>(b_low), lanes[r][0]);
+                    lanes[r][1] = S::multiply_add(high, B::load::<S>(b_high), lanes[r][1]);
+                }
+            }
+        }
+        at += 16;
+    }
+    let mut sums = [0.0; R];
+    for r in 0..R {
+        let mut all = [[0.0; 8]; 2];
+        S::store(lanes[r][0], &mut all[0]);
+        S::store(lanes[r][1], &mut all[1]);
+        sums[r] = all.as_flattened().iter().sum();
+        for (x, b) in rest.iter().zip(&rows[r][at..]) {
+            sums[r] = S::multiply_add_one(x.widen(), b.widen(), sums[r]);
+        }
+    }
+    sums
+}
+
+/// Many rows.
+struct Tiled<'p, 'a, A, B, Y, F>(Part<'p, 'a, A, B, Y, F>);
+
+impl<A: Stored, B: Stored, Y, F: Fn(usize, usize, f32) -> Y> Kernel for Tiled<'_, '_, A, B, Y, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self) {
+        let mut part = self.0;
+        let sizes @ (_, k, _) = part.product.sizes;
+        let (rows, columns) = (part.rows.clone(), part.columns.clone());
+        let room = std::mem::take(&mut part.room);
+        let (a_room, room) = room.split_at_mut(A_ROOM);
+        let (b_room, sums) = room.split_at_mut(B_ROOM);
+        // A tile of Y is contiguous, [6][16]; the tiles of a panel follow one another.
+        let panel_sums = rows.len().div_ceil(TILE_ROWS) * TILE_ROWS * TILE_COLUMNS;
+        let panels = columns.len().div_ceil(TILE_COLUMNS);
+        sums[..panels * panel_sums].fill(0.0);
+        for first_depth in (0..k).step_by(BLOCK_DEPTH) {
+            let depths = first_depth..k.min(first_depth + BLOCK_DEPTH);
+            copy_a(part.product.a, sizes, rows.clone(), depths.clone(), a_room);
+            let mut of_panels = sums.chunks_exact_mut(panel_sums);
+            for first in columns.clone().step_by(PANELS * TILE_COLUMNS) {
+                let several = first..columns.end.min(first + PANELS * TILE_COLUMNS);
+                copy_b::<S, B>(part.product.b, sizes, depths.clone(), several.clone(), b_room);
+                let b_panels = b_room.chunks_exact(depths.len() * TILE_COLUMNS);
+                let count = several.len().div_ceil(TILE_COLUMNS);
+                for (b_panel, sums) in b_panels.take(count).zip(&mut of_panels) {
+                    add_tiles::<S>(rows.len(), depths.len(), a_room, b_panel, sums);
+                }
+            }
+        }
+        for (first, sums) in columns
+            .clone()
+            .step_by(TILE_COLUMNS)
+            .zip(sums.chunks_exact(panel_sums))
+        {
+            let columns = first..columns.end.min(first + TILE_COLUMNS);
+            for (row, sums) in rows.clone().zip(sums.chunks_exact(TILE_COLUMNS)) {
+                part.write(row, columns.clone(), sums);
+            }
+        }
+    }
+}
+
+/// The rows of A by tiles: [depth][rows of the tile].
+#[inline(always)]
+fn copy_a<A: Stored>(
+    a: Matrix<'_, A>,
+    (m, k, _): (usize, usize, usize),
+    rows: Range<usize>,
+    depths: Range<usize>,
+    to: &mut [f32],
+) {
+    let depth = depths.len();
+    let mut rest = to;
+    for first in rows.clone().step_by(TILE_ROWS) {
+        let height = TILE_ROWS.min(rows.end - first);
+        let (tile, after) = rest.split_at_mut(height * depth);
+        rest = after;
+        if a.transposed {
+            for (d, to) in depths.clone().zip(tile.chunks_exact_mut(height)) {
+                for (to, x) in to.iter_mut().zip(&a.elements[d * m + first..][..height]) {
+                    *to = x.widen();
+                }
+            }
+        } else if height == TILE_ROWS {
+            let sources: [&[A]; TILE_ROWS] =
+                std::array::from_fn(|r| &a.elements[(first + r) * k + depths.start..][..depth]);
+            for (d, to) in tile.as_chunks_mut::<TILE_ROWS>().0.iter_mut().enumerate() {
+                for r in 0..TILE_ROWS {
+                    to[r] = sources[r][d].widen();
+                }
+            }
+        } else {
+            for r in 0..height {
+                let source = &a.elements[(first + r) * k + depths.start..][..depth];
+                for (to, x) in tile[r..].iter_mut().step_by(height).zip(source) {
+                    *to = x.widen();
+                }
+            }
+        }
+    }
+}
+
+/// The columns of B by panels: [depth][16], zeros behind the last column.
+#[inline(always)]
+fn copy_b<S: Lanes, B: Stored>(
+    b: Matrix<'_, B>,
+    (_, k, n): (usize, usize, usize),
+    depths: Range<usize>,
+    columns: Range<usize>,
+    to: &mut [f32],
+) {
+    let panel_size = depths.len() * TILE_COLUMNS;
+    if b.transposed {
+        for (first, panel) in columns
+            .clone()
+            .step_by(TILE_COLUMNS)
+            .zip(to.chunks_exact_mut(panel_size))
+        {
+            let width = TILE_COLUMNS.min(columns.end - first);
+            if width < TILE_COLUMNS {
+                panel.fill(0.0);
+            }
+            let row = |c: usize| &b.elements[(first + c) * k + depths.start..][..depths.len()];
+            let panel = panel.as_chunks_mut::<TILE_COLUMNS>().0;
+            let mut c = 0;
+            // Four columns at a time, so that a cache line of the panel is not visited sixteen times.
+            while c + 4 <= width {
+                let rows: [&[B]; 4] = std::array::from_fn(|i| row(c + i));
+                for (d, to) in panel.iter_mut().enumerate() {
+                    for i in 0..4 {
+                        to[c + i] = rows[i][d].widen();
+                    }
+                }
+                c += 4;
+            }
+            for c in c..width {
+                for (to, x) in panel.iter_mut().zip(row(c)) {
+                    to[c] = x.widen();
+                }
+            }
+        }
+        return;
+    }
+    for (i, depth) in depths.enumerate() {
+        let row = &b.elements[depth * n + columns.start..][..columns.len()];
+        let (whole, rest) = row.as_chunks::<TILE_COLUMNS>();
+        let mut at = i * TILE_COLUMNS;
+        for x in whole {
+            if let (Some(low), Some(high)) = (x.first_chunk::<8>(), x.last_chunk::<8>())
+                && let Some(to) = to[at..].first_chunk_mut::<TILE_COLUMNS>()
+            {
+                let (to_low, to_high) = to.split_at_mut(8);
+                if let (Some(to_low), Some(to_high)) = (to_low.first_chunk_mut(), to_high.first_chunk_mut()) {
+                    S::store(B::load::<S>(low), to_low);
+                    S::store(B::load::<S>(high), to_high);
+                }
+            }
+            at += panel_size;
+        }
+        if !rest.is_empty() {
+            let to = &mut to[at..][..TILE_COLUMNS];
+            to.fill(0.0);
+            for (to, x) in to.iter_mut().zip(rest) {
+                *to = x.widen();
+            }
+        }
+    }
+}
+
+/// Adds the products of all tiles of rows with one panel of B to the panel's sums.
+#[inline(always)]
+fn add_tiles<S: Lanes>(rows: usize, depth: usize, a: &[f32], b: &[f32], sums: &mut [f32]) {
+    let whole = rows / TILE_ROWS;
+    let (tiles, rest) = a.split_at(whole * TILE_ROWS * depth);
+    let mut sums = sums.chunks_exact_mut(TILE_ROWS * TILE_COLUMNS);
+    for (tile, sums) in tiles.chunks_exact(TILE_ROWS * depth).zip(&mut sums) {
+        add_tile::<S, TILE_ROWS>(tile, b, sums);
+    }
+    let Some(sums) = sums.next() else { return };
+    match rows % TILE_ROWS {
+        1 => add_tile::<S, 1>(&rest[..depth], b, sums),
+        2 => add_tile::<S, 2>(&rest[..2 * depth], b, sums),
+        3 => add_tile::<S, 3>(&rest[..3 * depth], b, sums),
+        4 => add_tile::<S, 4>(&rest[..4 * depth], b, sums),
+        5 => add_tile::<S, 5>(&rest[..5 * depth], b, sums),
+        _ => {}
+    }
+}
+
+/// sums[r][c] += sum over d of a[d][r] * b[d][c], in the order of d.
+#[inline(always)]
+fn add_tile<S: Lanes, const R: usize>(a: &[f32], b: &[f32], sums: &mut [f32]) {
+    let sums = sums.as_chunks_mut::<8>().0;
+    let mut tile = [[S::splat(0.0); 2]; R];
+    for r in 0..R {
+        tile[r] = [S::load(&sums[2 * r]), S::load(&sums[2 * r + 1])];
+    }
+    for (a, b) in a.as_chunks::<R>().0.iter().zip(b.as_chunks::<TILE_COLUMNS>().0) {
+        if let (Some(low), Some(high)) = (b.first_chunk(), b.last_chunk()) {
+            let (low, high) = (S::load(low), S::load(high));
+            for r in 0..R {
+                let x = S::splat(a[r]);
+                tile[r] = [
+                    S::multiply_add(x, low, tile[r][0]),
+                    S::multiply_add(x, high, tile[r][1]),
+                ];
+            }
+        }
+    }
+    for r in 0..R {
+        S::store(tile[r][0], &mut sums[2 * r]);
+        S::store(tile[r][1], &mut sums[2 * r + 1]);
+    }
+}

@@ -1,0 +1,220 @@
+//! Loops over lanes of eight f32, compiled once for each instruction set and chosen at run time.
+//!
+//! A kernel is written once, generic over [`Lanes`], with every function on its way
+//! `#[inline(always)]`; [`run`] calls it in the variant that the CPU has. Variants agree to
+//! rounding: with FMA a product is not rounded before it is added.
+//!
+//! | variant | needs |
+//! |---|---|
+//! | [`Portable`] | nothing |
+//! | [`Avx2`] | AVX2, FMA, F16C |
+//!
+//! A further one is an `impl Lanes` and an arm in [`run`].
+
+use half::{bf16, f16};
+
+use super::number::Number;
+
+/// Eight f32.
+pub(super) trait Lanes: Copy + Send + Sync {
+    type V: Copy;
+
+    fn splat(x: f32) -> Self::V;
+    fn load(x: &[f32; 8]) -> Self::V;
+    fn load_f16(x: &[f16; 8]) -> Self::V;
+    fn load_bf16(x: &[bf16; 8]) -> Self::V;
+    fn store(v: Self::V, to: &mut [f32; 8]);
+    /// a * b + c
+    fn multiply_add(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The same of one lane, with the same rounding.
+    fn multiply_add_one(a: f32, b: f32, c: f32) -> f32;
+    /// Asks for the cache line of an element that will be read soon.
+    fn prefetch<T>(x: &[T], at: usize);
+}
+
+/// A type that [`Lanes`] are loaded from.
+pub(super) trait Stored: Number<Wide = f32> {
+    fn load<S: Lanes>(x: &[Self; 8]) -> S::V;
+}
+
+impl Stored for f32 {
+    #[inline(always)]
+    fn load<S: Lanes>(x: &[f32; 8]) -> S::V {
+        S::load(x)
+    }
+}
+
+impl Stored for f16 {
+    #[inline(always)]
+    fn load<S: Lanes>(x: &[f16; 8]) -> S::V {
+        S::load_f16(x)
+    }
+}
+
+impl Stored for bf16 {
+    #[inline(always)]
+    fn load<S: Lanes>(x: &[bf16; 8]) -> S::V {
+        S::load_bf16(x)
+    }
+}
+
+/// A computation that is compiled for each variant.
+pub(super) trait Kernel {
+    type Output;
+
+    /// Must be `#[inline(always)]`, as all that it calls with `S`.
+    fn run<S: Lanes>(self) -> Self::Output;
+}
+
+/// Runs a kernel in the best variant that this CPU has.
+#[inline]
+pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
+    #[cfg(test)]
+    if PORTABLE_ONLY.get() {
+        return kernel.run::<Portable>();
+    }
+    #[cfg(target_arch = "x86_64")]
+    if avx2::is_there() {
+        // SAFETY: the CPU has the features.
+        return unsafe { avx2::run(kernel) };
+    }
+    kernel.run::<Portable>()
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Whether tests on this thread want the portable variant.
+    pub(super) static PORTABLE_ONLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Portable;
+
+impl Lanes for Portable {
+    type V = [f32; 8];
+
+    #[inline(always)]
+    fn splat(x: f32) -> [f32; 8] {
+        [x; 8]
+    }
+
+    #[inline(always)]
+    fn load(x: &[f32; 8]) -> [f32; 8] {
+        *x
+    }
+
+    #[inline(always)]
+    fn load_f16(x: &[f16; 8]) -> [f32; 8] {
+        x.map(f16::to_f32)
+    }
+
+    #[inline(always)]
+    fn load_bf16(x: &[bf16; 8]) -> [f32; 8] {
+        x.map(bf16::to_f32)
+    }
+
+    #[inline(always)]
+    fn store(v: [f32; 8], to: &mut [f32; 8]) {
+        *to = v;
+    }
+
+    #[inline(always)]
+    fn multiply_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
+    }
+
+    #[inline(always)]
+    fn multiply_add_one(a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(_: &[T], _: usize) {}
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::{
+        __m128i, __m256, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_castsi256_ps,
+        _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps,
+        _mm256_slli_epi32, _mm256_storeu_ps,
+    };
+
+    use half::{bf16, f16};
+
+    use super::{Kernel, Lanes};
+
+    #[inline]
+    pub fn is_there() -> bool {
+        is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+    }
+
+    /// # Safety
+    /// [`is_there`].
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+        kernel.run::<Avx2>()
+    }
+
+    /// Named by [`run`] alone, so its functions run where the features are.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Avx2;
+
+    // Each block: SAFETY: the CPU has the features (see `Avx2`), and the pointer is that of a
+    // reference to as many bytes as are read or written.
+    impl Lanes for Avx2 {
+        type V = __m256;
+
+        #[inline(always)]
+        fn splat(x: f32) -> __m256 {
+            // SAFETY: as above.
+            unsafe { _mm256_set1_ps(x) }
+        }
+
+        #[inline(always)]
+        fn load(x: &[f32; 8]) -> __m256 {
+            // SAFETY: as above.
+            unsafe { _mm256_loadu_ps(x.as_ptr()) }
+        }
+
+        #[inline(always)]
+        fn load_f16(x: &[f16; 8]) -> __m256 {
+            // SAFETY: as above.
+            unsafe { _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast::<__m128i>())) }
+        }
+
+        #[inline(always)]
+        fn load_bf16(x: &[bf16; 8]) -> __m256 {
+            // SAFETY: as above.
+            unsafe {
+                let x = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().cast::<__m128i>()));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(x))
+            }
+        }
+
+        #[inline(always)]
+        fn store(v: __m256, to: &mut [f32; 8]) {
+            // SAFETY: as above.
+            unsafe { _mm256_storeu_ps(to.as_mut_ptr(), v) }
+        }
+
+        #[inline(always)]
+        fn multiply_add(a: __m256, b: __m256, c: __m256) -> __m256 {
+            // SAFETY: as above.
+            unsafe { _mm256_fmadd_ps(a, b, c) }
+        }
+
+        #[inline(always)]
+        fn multiply_add_one(a: f32, b: f32, c: f32) -> f32 {
+            a.mul_add(b, c)
+        }
+
+        #[inline(always)]
+        fn prefetch<T>(x: &[T], at: usize) {
+            // SAFETY: a prefetch of any address is allowed.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(at).cast()) }
+        }
+    }
+}
