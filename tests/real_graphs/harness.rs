@@ -6,6 +6,7 @@ use oxpipe::component::{
     AlignedBytes, ComponentSession, ComponentTensor, DataType, Input, ModelSource, Output, OutputResult,
     RunControl,
 };
+use oxpipe::native::workers::Workers;
 use oxpipe::native::{NativeOptions, NativeSession};
 use oxpipe::ort::{OrtLibrary, OrtOptions, OrtSearch, OrtSession};
 use oxpipe_test_support::onnxruntime::library_path;
@@ -75,6 +76,8 @@ pub struct Graph {
     /// How far outputs may be apart, of the largest.
     tolerance: f32,
     native: Box<dyn ComponentSession>,
+    /// The same on several threads, whose outputs must be the same bytes.
+    threaded: Box<dyn ComponentSession>,
     ort: Box<dyn ComponentSession>,
 }
 
@@ -92,14 +95,24 @@ impl Graph {
             environment: None,
         };
         let library = OrtLibrary::load(&search).unwrap();
-        let native = NativeSession::load("native", &source, &NativeOptions::default())
-            .unwrap_or_else(|error| panic!("{path}: {error}"));
+        let native = |workers: Workers| {
+            NativeSession::load(
+                "native",
+                &source,
+                &NativeOptions {
+                    workers,
+                    ..NativeOptions::default()
+                },
+            )
+            .unwrap_or_else(|error| panic!("{path}: {error}"))
+        };
         let ort = OrtSession::load(&library, "ort", &source, &OrtOptions { threads: 1 })
             .unwrap_or_else(|error| panic!("{path}: {error}"));
         Graph {
             name: path.to_owned(),
             tolerance: 1e-4,
-            native: Box::new(native),
+            native: Box::new(native(Workers::alone())),
+            threaded: Box::new(native(Workers::new(3))),
             ort: Box::new(ort),
         }
     }
@@ -115,7 +128,7 @@ impl Graph {
     /// Runs both on the same inputs and holds their outputs together.
     pub fn run(&mut self, inputs: &[Named]) -> Both {
         let both = Both {
-            native: run(&mut *self.native, inputs),
+            native: self.run_native(inputs),
             ort: run(&mut *self.ort, inputs),
         };
         self.compare(&both);
@@ -125,11 +138,21 @@ impl Graph {
     /// Runs each on its own inputs, such as the state that it gave in the step before.
     pub fn run_each(&mut self, native: &[Named], ort: &[Named]) -> Both {
         let both = Both {
-            native: run(&mut *self.native, native),
+            native: self.run_native(native),
             ort: run(&mut *self.ort, ort),
         };
         self.compare(&both);
         both
+    }
+
+    fn run_native(&mut self, inputs: &[Named]) -> Vec<ComponentTensor> {
+        let alone = run(&mut *self.native, inputs);
+        let threaded = run(&mut *self.threaded, inputs);
+        for (index, (alone, threaded)) in alone.iter().zip(&threaded).enumerate() {
+            let same = alone.bytes() == threaded.bytes();
+            assert!(same, "{}: output {index} depends on the threads", self.name);
+        }
+        alone
     }
 
     fn compare(&self, both: &Both) {

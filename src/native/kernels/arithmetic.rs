@@ -8,7 +8,7 @@
 //! bf16 are computed in f32 and rounded once.
 
 use super::dispatch::{with_float, with_integer, with_number};
-use super::elementwise::{Operand, map, operand, zip};
+use super::elementwise::{Operand, map, operand, zip, zip_on};
 use super::infer::{broadcast_inputs, input_type, like_first_input};
 use super::legacy_broadcast::LegacyBroadcast;
 use super::number::{Number, Scalar};
@@ -115,13 +115,24 @@ impl Arithmetic {
             )));
         }
         let to = cx.output::<T>(0, dims)?.into_mut();
+        let workers = cx.workers();
         match self.function {
-            Function::Add => zip(x, y, dims, to, |a, b| T::narrow(a.widen().add(b.widen()))),
-            Function::Sub => zip(x, y, dims, to, |a, b| T::narrow(a.widen().sub(b.widen()))),
-            Function::Mul => zip(x, y, dims, to, |a, b| T::narrow(a.widen().mul(b.widen()))),
-            Function::Div => zip(x, y, dims, to, |a, b| T::narrow(a.widen().div(b.widen()))),
-            Function::TruncatedMod => zip(x, y, dims, to, |a, b| T::narrow(a.widen().rem(b.widen()))),
-            Function::FloorMod => zip(x, y, dims, to, |a, b| {
+            Function::Add => zip_on(workers, x, y, dims, to, |a, b| {
+                T::narrow(a.widen().add(b.widen()))
+            }),
+            Function::Sub => zip_on(workers, x, y, dims, to, |a, b| {
+                T::narrow(a.widen().sub(b.widen()))
+            }),
+            Function::Mul => zip_on(workers, x, y, dims, to, |a, b| {
+                T::narrow(a.widen().mul(b.widen()))
+            }),
+            Function::Div => zip_on(workers, x, y, dims, to, |a, b| {
+                T::narrow(a.widen().div(b.widen()))
+            }),
+            Function::TruncatedMod => zip_on(workers, x, y, dims, to, |a, b| {
+                T::narrow(a.widen().rem(b.widen()))
+            }),
+            Function::FloorMod => zip_on(workers, x, y, dims, to, |a, b| {
                 let (a, b) = (a.widen(), b.widen());
                 let rest = a.rem(b);
                 let signs_differ = (rest < zero) != (b < zero);

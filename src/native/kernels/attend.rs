@@ -16,6 +16,7 @@ use std::ops::Range;
 use super::number::{Number, Real, Scalar};
 use crate::native::operator::OpError;
 use crate::native::output::OutSlice;
+use crate::native::workers::Workers;
 
 /// Rows of `width` elements, one per (batch item, head, position), at any spacing: a
 /// [batch, heads, positions, width] tensor or a [batch, positions, heads * width] one.
@@ -71,7 +72,7 @@ impl<'a, T> Heads<'a, T> {
 pub(super) struct Cache<'a, P, N> {
     pub past: Option<Heads<'a, P>>,
     /// Rows of `past` that belong to a batch item.
-    pub past_len: &'a dyn Fn(usize) -> usize,
+    pub past_len: &'a (dyn Fn(usize) -> usize + Sync),
     pub new: Heads<'a, N>,
 }
 
@@ -117,7 +118,7 @@ impl<P: Number, N: Number<Wide = P::Wide>> Cache<'_, P, N> {
 }
 
 /// Keys, of whatever type they are stored in.
-pub(super) trait Keys<W> {
+pub(super) trait Keys<W>: Sync {
     /// scores[j] = sum over d of query[d] * k[b, head, first + j, d].
     fn products(&self, b: usize, head: usize, first: usize, query: &[W], scores: &mut [W]);
 }
@@ -135,7 +136,7 @@ impl<P: Number, N: Number<Wide = P::Wide>> Keys<P::Wide> for Cache<'_, P, N> {
 }
 
 /// Values, whose type need not be that of the queries.
-pub(super) trait Values<W> {
+pub(super) trait Values<W>: Sync {
     /// sums[d] = sum over j of weights[j] * v[b, head, first + j, d].
     fn weighted_sum(&self, b: usize, head: usize, first: usize, weights: &[W], sums: &mut [W]);
 }
@@ -196,20 +197,20 @@ pub(super) struct ScoreOutput<'a, T> {
 }
 
 /// `(b, h, i, row)`: writes a query.
-pub(super) type LoadQuery<'a, W> = dyn Fn(usize, usize, usize, &mut [W]) + 'a;
+pub(super) type LoadQuery<'a, W> = dyn Fn(usize, usize, usize, &mut [W]) + Sync + 'a;
 
 /// `(b, h, i, first, scores)`: adds row i of the mask to the scores of the keys from `first` on.
-pub(super) type AddMask<'a, W> = dyn Fn(usize, usize, usize, usize, &mut [W]) + 'a;
+pub(super) type AddMask<'a, W> = dyn Fn(usize, usize, usize, usize, &mut [W]) + Sync + 'a;
 
 pub(super) struct Inputs<'a, W> {
     pub q: &'a LoadQuery<'a, W>,
     pub k: &'a dyn Keys<W>,
     pub v: &'a dyn Values<W>,
     /// `(b, i)`: the keys that query i of batch item b may see.
-    pub visible: &'a dyn Fn(usize, usize) -> Range<usize>,
+    pub visible: &'a (dyn Fn(usize, usize) -> Range<usize> + Sync),
     pub add_mask: &'a AddMask<'a, W>,
     /// A score of each head that takes its share of the softmax and has no value.
-    pub sink: Option<&'a dyn Fn(usize) -> W>,
+    pub sink: Option<&'a (dyn Fn(usize) -> W + Sync)>,
 }
 
 pub(super) struct Attend {
@@ -231,76 +232,135 @@ pub(super) struct Attend {
 
 impl Attend {
     /// Elements of wide type that [`run`](Self::run) needs as working memory.
-    pub fn scratch_len(&self, v_width: usize) -> Option<usize> {
+    pub fn scratch_len(&self, v_width: usize, workers: &Workers) -> Option<usize> {
+        self.room(v_width)?.checked_mul(workers.threads())
+    }
+
+    /// What a thread needs.
+    fn room(&self, v_width: usize) -> Option<usize> {
         self.width.checked_add(v_width)?.checked_add(self.total)
     }
 
-    /// Writes all of `y` (rows of `y_layout`) and of `shown`, whichever is wanted.
+    /// Writes all of `y` (rows of `y_layout`, [`Layout::heads_first`] or
+    /// [`Layout::positions_first`]) and of `shown`, whichever is wanted.
     pub fn run<T: Number<Wide: Real>>(
         &self,
+        workers: &Workers,
         inputs: &Inputs<'_, T::Wide>,
         scratch: &mut [T::Wide],
-        mut y: Option<&mut [T]>,
+        y: Option<&mut [T]>,
         y_layout: Layout,
-        mut shown: Option<ScoreOutput<'_, T>>,
+        shown: Option<ScoreOutput<'_, T>>,
     ) {
-        let (query, rest) = scratch.split_at_mut(self.width);
-        let (sums, scores) = rest.split_at_mut(y_layout.width);
-        let group = (self.query_heads / self.kv_heads.max(1)).max(1);
+        match (y, shown) {
+            (Some(y), None) => self.share(workers, inputs, scratch, y, y_layout),
+            (mut y, mut shown) => {
+                let each = || (0..self.query_heads).flat_map(|h| (0..self.queries).map(move |i| (h, i)));
+                for (b, (h, i)) in (0..self.batch).flat_map(|b| each().map(move |at| (b, at))) {
+                    let y = y.as_deref_mut();
+                    let to = y.map(|y| &mut y[y_layout.start(b, h, i)..][..y_layout.width]);
+                    self.row((b, h, i), inputs, scratch, y_layout.width, to, shown.as_mut());
+                }
+            }
+        }
+    }
+
+    /// Writes `y`, of which each thread gets rows that follow one another: those of some heads,
+    /// or, where a position has the rows of all heads, of some positions.
+    fn share<T: Number<Wide: Real>>(
+        &self,
+        workers: &Workers,
+        inputs: &Inputs<'_, T::Wide>,
+        scratch: &mut [T::Wide],
+        y: &mut [T],
+        y_layout: Layout,
+    ) {
+        let width = y_layout.width;
+        let by_head = y_layout.position == width || self.queries == 1;
+        let (rows, items) = match by_head {
+            true => (self.queries, self.batch.saturating_mul(self.query_heads)),
+            false => (self.query_heads, self.batch.saturating_mul(self.queries)),
+        };
+        if y.is_empty() {
+            return;
+        }
+        let work = (self.width / 8 + width / 8)
+            .saturating_mul(self.total)
+            .saturating_mul(rows);
+        let several = workers.chunk(items, work);
+        let each = rows * width;
+        workers.split_mut_with(y, several.saturating_mul(each), scratch, |part, y, room| {
+            for (item, y) in (part * several..).zip(y.chunks_exact_mut(each)) {
+                for (row, y) in y.chunks_exact_mut(width).enumerate() {
+                    let at = match by_head {
+                        true => (item / self.query_heads, item % self.query_heads, row),
+                        false => (item / self.queries, row, item % self.queries),
+                    };
+                    self.row(at, inputs, room, width, Some(y), None);
+                }
+            }
+        });
+    }
+
+    /// One query: writes its row of `y` and of `shown`, whichever is wanted.
+    fn row<T: Number<Wide: Real>>(
+        &self,
+        (b, h, i): (usize, usize, usize),
+        inputs: &Inputs<'_, T::Wide>,
+        room: &mut [T::Wide],
+        v_width: usize,
+        y: Option<&mut [T]>,
+        mut shown: Option<&mut ScoreOutput<'_, T>>,
+    ) {
+        let (query, rest) = room.split_at_mut(self.width);
+        let (sums, scores) = rest.split_at_mut(v_width);
+        let kv_head = h / (self.query_heads / self.kv_heads.max(1)).max(1);
         let stage = shown.as_ref().map(|output| output.stage);
         // Scores that nobody sees are not computed, unless a caller asked to see them.
         let all = matches!(stage, Some(ScoreStage::Product | ScoreStage::Capped));
-        for b in 0..self.batch {
-            for h in 0..self.query_heads {
-                let kv_head = h / group;
-                for i in 0..self.queries {
-                    let row = (b * self.query_heads + h) * self.queries + i;
-                    let mut show = |at: ScoreStage, keys: &Range<usize>, scores: &[T::Wide]| {
-                        let Some(output) = shown.as_mut().filter(|output| output.stage == at) else {
-                            return;
-                        };
-                        let row = &mut output.scores[row * self.total..][..self.total];
-                        row.fill(output.hidden);
-                        for (to, &score) in row[keys.clone()].iter_mut().zip(scores) {
-                            *to = T::narrow(score);
-                        }
-                    };
-                    let visible = (inputs.visible)(b, i);
-                    let end = visible.end.min(self.total);
-                    let visible = visible.start.min(end)..end;
-                    let computed = if all { 0..self.total } else { visible.clone() };
-                    (inputs.q)(b, h, i, query);
-                    for x in query.iter_mut() {
-                        *x = x.mul(T::Wide::from_f64(self.scale));
-                    }
-                    let scores = &mut scores[computed.clone()];
-                    inputs.k.products(b, kv_head, computed.start, query, scores);
-                    show(ScoreStage::Product, &computed, scores);
-                    if self.softcap > 0.0 {
-                        let cap = T::Wide::from_f64(self.softcap);
-                        for score in scores.iter_mut() {
-                            *score = score.div(cap).tanh().mul(cap);
-                        }
-                    }
-                    show(ScoreStage::Capped, &computed, scores);
-                    let scores = &mut scores[visible.start - computed.start..][..visible.len()];
-                    (inputs.add_mask)(b, h, i, visible.start, scores);
-                    show(ScoreStage::Masked, &visible, scores);
-                    let sink = inputs.sink.map(|sink| sink(h));
-                    if self.double_softmax {
-                        softmax::<T::Wide, f64>(scores, sink);
-                    } else {
-                        softmax::<T::Wide, T::Wide>(scores, sink);
-                    }
-                    show(ScoreStage::Probability, &visible, scores);
-                    let Some(y) = &mut y else { continue };
-                    inputs.v.weighted_sum(b, kv_head, visible.start, scores, sums);
-                    let to = &mut y[y_layout.start(b, h, i)..][..y_layout.width];
-                    for (to, &sum) in to.iter_mut().zip(sums.iter()) {
-                        *to = T::narrow(sum);
-                    }
-                }
+        let row = (b * self.query_heads + h) * self.queries + i;
+        let mut show = |at: ScoreStage, keys: &Range<usize>, scores: &[T::Wide]| {
+            let Some(output) = shown.as_deref_mut().filter(|output| output.stage == at) else {
+                return;
+            };
+            let row = &mut output.scores[row * self.total..][..self.total];
+            row.fill(output.hidden);
+            for (to, &score) in row[keys.clone()].iter_mut().zip(scores) {
+                *to = T::narrow(score);
             }
+        };
+        let visible = (inputs.visible)(b, i);
+        let end = visible.end.min(self.total);
+        let visible = visible.start.min(end)..end;
+        let computed = if all { 0..self.total } else { visible.clone() };
+        (inputs.q)(b, h, i, query);
+        for x in query.iter_mut() {
+            *x = x.mul(T::Wide::from_f64(self.scale));
+        }
+        let scores = &mut scores[computed.clone()];
+        inputs.k.products(b, kv_head, computed.start, query, scores);
+        show(ScoreStage::Product, &computed, scores);
+        if self.softcap > 0.0 {
+            let cap = T::Wide::from_f64(self.softcap);
+            for score in scores.iter_mut() {
+                *score = score.div(cap).tanh().mul(cap);
+            }
+        }
+        show(ScoreStage::Capped, &computed, scores);
+        let scores = &mut scores[visible.start - computed.start..][..visible.len()];
+        (inputs.add_mask)(b, h, i, visible.start, scores);
+        show(ScoreStage::Masked, &visible, scores);
+        let sink = inputs.sink.map(|sink| sink(h));
+        if self.double_softmax {
+            softmax::<T::Wide, f64>(scores, sink);
+        } else {
+            softmax::<T::Wide, T::Wide>(scores, sink);
+        }
+        show(ScoreStage::Probability, &visible, scores);
+        let Some(y) = y else { return };
+        inputs.v.weighted_sum(b, kv_head, visible.start, scores, sums);
+        for (to, &sum) in y.iter_mut().zip(sums.iter()) {
+            *to = T::narrow(sum);
         }
     }
 }

@@ -337,9 +337,11 @@ impl Attention {
             add_mask: &add_mask,
             sink: None,
         };
-        let scratch_len = attend.scratch_len(p.v.width).ok_or_else(|| OpError::TooLarge {
-            dims: q.dims().into(),
-        })?;
+        let scratch_len = attend
+            .scratch_len(p.v.width, cx.workers())
+            .ok_or_else(|| OpError::TooLarge {
+                dims: q.dims().into(),
+            })?;
         let scratch = cx.scratch::<T::Wide>(scratch_len)?;
         let (dims, layout): (Dims, Layout) = match q.rank() {
             4 => (
@@ -371,7 +373,7 @@ impl Attention {
                 _ => T::Wide::LOWEST,
             }),
         });
-        attend.run(&inputs, scratch, y, layout, shown);
+        attend.run(cx.workers(), &inputs, scratch, y, layout, shown);
         Ok(())
     }
 }
@@ -380,7 +382,7 @@ fn cache<'a, T>(
     new: &'a [T],
     sizes: &Sizes,
     past: Option<&'a [T]>,
-    past_len: &'a dyn Fn(usize) -> usize,
+    past_len: &'a (dyn Fn(usize) -> usize + Sync),
     past_rows: usize,
 ) -> Cache<'a, T, T> {
     Cache {

@@ -450,7 +450,9 @@ impl GroupQueryAttention {
             true => element_count(&[p.batch, p.new, self.kv_heads, p.size])?,
             false => 0,
         };
-        let scratch_len = attend.scratch_len(p.size).and_then(|len| len.checked_add(kept));
+        let scratch_len = attend
+            .scratch_len(p.size, cx.workers())
+            .and_then(|len| len.checked_add(kept));
         let scratch_len = scratch_len.ok_or_else(|| OpError::TooLarge {
             dims: [p.batch, p.new, self.kv_heads, p.size].into_iter().collect(),
         })?;
@@ -525,7 +527,7 @@ impl GroupQueryAttention {
         prepare: &Prepare<'_, T>,
         attend: &Attend,
         (keys, values): (&dyn Keys<T::Wide>, &dyn Values<T::Wide>),
-        first_of: &dyn Fn(usize) -> usize,
+        first_of: &(dyn Fn(usize) -> usize + Sync),
         scratch: &mut [T::Wide],
     ) -> Result<(), OpError> {
         let shown = match self.stage.filter(|_| cx.output_used(SCORES)) {
@@ -603,7 +605,7 @@ impl GroupQueryAttention {
             sink: if has_sink { Some(&sink) } else { None },
         };
         let layout = Layout::positions_first(self.heads, p.queries, p.size);
-        attend.run(&inputs, scratch, y, layout, shown);
+        attend.run(cx.workers(), &inputs, scratch, y, layout, shown);
         Ok(())
     }
 }

@@ -408,7 +408,7 @@ impl MultiHeadAttention {
             None => Ok(0),
         };
         let (k_kept, v_kept) = (kept(hidden)?, kept(v_hidden)?);
-        let scratch_len = attend.scratch_len(p.v_size);
+        let scratch_len = attend.scratch_len(p.v_size, cx.workers());
         let scratch_len = scratch_len.and_then(|len| len.checked_add(k_kept)?.checked_add(v_kept));
         let scratch_len = scratch_len.ok_or_else(|| OpError::TooLarge {
             dims: [p.batch, p.keys, n, p.size].into_iter().collect(),
@@ -572,7 +572,7 @@ impl<T: Float> Run<'_, '_, T> {
             sink: None,
         };
         let layout = Layout::positions_first(n, p.queries, p.v_size);
-        self.attend.run(&inputs, scratch, y, layout, shown);
+        self.attend.run(cx.workers(), &inputs, scratch, y, layout, shown);
         Ok(())
     }
 }

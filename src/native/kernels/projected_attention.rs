@@ -202,7 +202,7 @@ impl ProjectedAttention {
         };
         let projected = element_count(&[batch, queries, columns])?;
         let scratch_len = attend
-            .scratch_len(v_size)
+            .scratch_len(v_size, cx.workers())
             .and_then(|len| len.checked_add(projected));
         let scratch = cx.scratch::<T::Wide>(scratch_len.ok_or_else(too_large)?)?;
         let (projected, scratch) = scratch.split_at_mut(projected);
@@ -305,7 +305,7 @@ impl ProjectedAttention {
             sink: None,
         };
         let layout = Layout::positions_first(n, queries, v_size);
-        attend.run(&inputs, scratch, Some(y), layout, None);
+        attend.run(cx.workers(), &inputs, scratch, Some(y), layout, None);
         Ok(())
     }
 }

@@ -263,7 +263,7 @@ impl GroupQueryAttention {
             ..attend
         };
         let scratch_len = attend
-            .scratch_len(p.size)
+            .scratch_len(p.size, cx.workers())
             .and_then(|len| len.checked_add(kept.checked_mul(2)?));
         let scratch_len = scratch_len.ok_or_else(|| OpError::TooLarge {
             dims: [p.batch, self.kv_heads, rows.most, p.size].into_iter().collect(),

@@ -135,7 +135,7 @@ impl Lanes for Portable {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
-        __m128i, __m256, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_castsi256_ps,
+        __m128i, __m256, _MM_HINT_T1, _mm_loadu_si128, _mm_prefetch, _mm256_castsi256_ps,
         _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps,
         _mm256_slli_epi32, _mm256_storeu_ps,
     };
@@ -214,7 +214,7 @@ mod avx2 {
         #[inline(always)]
         fn prefetch<T>(x: &[T], at: usize) {
             // SAFETY: a prefetch of any address is allowed.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(at).cast()) }
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(x.as_ptr().wrapping_add(at).cast()) }
         }
     }
 }

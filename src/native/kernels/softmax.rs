@@ -79,20 +79,28 @@ impl Softmax {
         if x.is_empty() {
             return Ok(());
         }
-        for (x, y) in x.chunks_exact(block).zip(y.chunks_exact_mut(block)) {
-            for i in 0..inner {
-                let column = || x[i..].iter().step_by(inner).map(|x| x.widen());
-                let max = column().fold(T::Wide::LOWEST, Scalar::max);
-                let sum = column().fold(T::Wide::ZERO, |sum, x| sum.add(x.sub(max).exp()));
-                let log_sum = sum.ln();
-                for (y, x) in y[i..].iter_mut().step_by(inner).zip(column()) {
-                    *y = T::narrow(match self.log {
-                        true => x.sub(max).sub(log_sum),
-                        false => x.sub(max).exp().div(sum),
-                    });
+        let blocks = |x: &[T], y: &mut [T]| {
+            for (x, y) in x.chunks_exact(block).zip(y.chunks_exact_mut(block)) {
+                for i in 0..inner {
+                    let column = || x[i..].iter().step_by(inner).map(|x| x.widen());
+                    let max = column().fold(T::Wide::LOWEST, Scalar::max);
+                    let sum = column().fold(T::Wide::ZERO, |sum, x| sum.add(x.sub(max).exp()));
+                    let log_sum = sum.ln();
+                    for (y, x) in y[i..].iter_mut().step_by(inner).zip(column()) {
+                        *y = T::narrow(match self.log {
+                            true => x.sub(max).sub(log_sum),
+                            false => x.sub(max).exp().div(sum),
+                        });
+                    }
                 }
             }
-        }
+        };
+        // An exponential or two an element.
+        let workers = cx.workers();
+        let several = workers
+            .chunk(x.len() / block, block.saturating_mul(16))
+            .saturating_mul(block);
+        workers.split_mut(y, several, |part, y| blocks(&x[part * several..][..y.len()], y));
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ use std::cmp::Ordering;
 
 use super::Built;
 use super::dispatch::{with_float, with_integer, with_number};
-use super::elementwise::map;
+use super::elementwise::{map, map_on};
 use super::infer::like_first_input;
 use super::number::{Float, Number, Real, Scalar};
 use crate::native::element::{Bool, ElementType};
@@ -175,33 +175,34 @@ impl OfFloat {
         use FloatFunction as F;
         let y = cx.output::<T>(0, x.dims())?.into_mut();
         let x = x.slice::<T>()?;
+        let workers = cx.workers();
         match self.0 {
-            F::Reciprocal => map(x, y, |x| T::narrow(T::Wide::ONE.div(x.widen()))),
-            F::Sqrt => map(x, y, |x| T::narrow(x.widen().sqrt())),
-            F::Exp => map(x, y, |x| T::narrow(x.widen().exp())),
-            F::Log => map(x, y, |x| T::narrow(x.widen().ln())),
-            F::Tanh => map(x, y, |x| T::narrow(x.widen().tanh())),
-            F::Floor => map(x, y, |x| T::narrow(x.widen().floor())),
-            F::Ceil => map(x, y, |x| T::narrow(x.widen().ceil())),
-            F::Round => map(x, y, |x| T::narrow(x.widen().round_ties_even())),
-            F::Sin => map(x, y, |x| T::narrow(x.widen().sin())),
-            F::Cos => map(x, y, |x| T::narrow(x.widen().cos())),
-            F::Tan => map(x, y, |x| T::narrow(x.widen().tan())),
-            F::Asin => map(x, y, |x| T::narrow(x.widen().asin())),
-            F::Acos => map(x, y, |x| T::narrow(x.widen().acos())),
-            F::Atan => map(x, y, |x| T::narrow(x.widen().atan())),
-            F::Sinh => map(x, y, |x| T::narrow(x.widen().sinh())),
-            F::Cosh => map(x, y, |x| T::narrow(x.widen().cosh())),
-            F::Asinh => map(x, y, |x| T::narrow(x.widen().asinh())),
-            F::Acosh => map(x, y, |x| T::narrow(x.widen().acosh())),
-            F::Atanh => map(x, y, |x| T::narrow(x.widen().atanh())),
-            F::Sigmoid => map(x, y, |x| T::narrow(sigmoid_of(x.widen()))),
-            F::Softplus => map(x, y, |x| T::narrow(softplus_of(x.widen()))),
-            F::Gelu => map(x, y, |x| T::narrow(gelu_of(x.widen()))),
-            F::GeluTanh => map(x, y, |x| T::narrow(gelu_tanh_of(x.widen()))),
+            F::Reciprocal => map_on(workers, 8, x, y, |x| T::narrow(T::Wide::ONE.div(x.widen()))),
+            F::Sqrt => map_on(workers, 8, x, y, |x| T::narrow(x.widen().sqrt())),
+            F::Exp => map_on(workers, 8, x, y, |x| T::narrow(x.widen().exp())),
+            F::Log => map_on(workers, 8, x, y, |x| T::narrow(x.widen().ln())),
+            F::Tanh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().tanh())),
+            F::Floor => map_on(workers, 8, x, y, |x| T::narrow(x.widen().floor())),
+            F::Ceil => map_on(workers, 8, x, y, |x| T::narrow(x.widen().ceil())),
+            F::Round => map_on(workers, 8, x, y, |x| T::narrow(x.widen().round_ties_even())),
+            F::Sin => map_on(workers, 8, x, y, |x| T::narrow(x.widen().sin())),
+            F::Cos => map_on(workers, 8, x, y, |x| T::narrow(x.widen().cos())),
+            F::Tan => map_on(workers, 8, x, y, |x| T::narrow(x.widen().tan())),
+            F::Asin => map_on(workers, 8, x, y, |x| T::narrow(x.widen().asin())),
+            F::Acos => map_on(workers, 8, x, y, |x| T::narrow(x.widen().acos())),
+            F::Atan => map_on(workers, 8, x, y, |x| T::narrow(x.widen().atan())),
+            F::Sinh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().sinh())),
+            F::Cosh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().cosh())),
+            F::Asinh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().asinh())),
+            F::Acosh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().acosh())),
+            F::Atanh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().atanh())),
+            F::Sigmoid => map_on(workers, 8, x, y, |x| T::narrow(sigmoid_of(x.widen()))),
+            F::Softplus => map_on(workers, 8, x, y, |x| T::narrow(softplus_of(x.widen()))),
+            F::Gelu => map_on(workers, 8, x, y, |x| T::narrow(gelu_of(x.widen()))),
+            F::GeluTanh => map_on(workers, 8, x, y, |x| T::narrow(gelu_tanh_of(x.widen()))),
             F::QuickGelu { alpha } => {
                 let alpha = T::Wide::from_f64(alpha.into());
-                map(x, y, |x| {
+                map_on(workers, 8, x, y, |x| {
                     let x = x.widen();
                     T::narrow(x.mul(sigmoid_of(x.mul(alpha))))
                 });
@@ -230,13 +231,14 @@ impl OfNumber {
     fn run_as<T: Number>(&self, cx: &mut RunContext<'_>, x: &TensorRef<'_>) -> Result<(), OpError> {
         let y = cx.output::<T>(0, x.dims())?.into_mut();
         let x = x.slice::<T>()?;
+        let workers = cx.workers();
         let (zero, one) = (T::Wide::ZERO, T::Wide::ONE);
         match self.0 {
-            NumberFunction::Neg => map(x, y, |x| T::narrow(x.widen().neg())),
-            NumberFunction::Abs => map(x, y, |x| T::narrow(x.widen().abs())),
-            NumberFunction::Relu => map(x, y, |x| T::narrow(x.widen().max(zero))),
-            NumberFunction::Erf => map(x, y, |x| T::narrow(x.widen().erf())),
-            NumberFunction::Sign => map(x, y, |x| {
+            NumberFunction::Neg => map_on(workers, 1, x, y, |x| T::narrow(x.widen().neg())),
+            NumberFunction::Abs => map_on(workers, 1, x, y, |x| T::narrow(x.widen().abs())),
+            NumberFunction::Relu => map_on(workers, 1, x, y, |x| T::narrow(x.widen().max(zero))),
+            NumberFunction::Erf => map_on(workers, 1, x, y, |x| T::narrow(x.widen().erf())),
+            NumberFunction::Sign => map_on(workers, 1, x, y, |x| {
                 let x = x.widen();
                 T::narrow(match x.partial_cmp(&zero) {
                     Some(Ordering::Greater) => one,
