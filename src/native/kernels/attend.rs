@@ -8,15 +8,25 @@
 //!   p[j] = e^s[j] / (sum over j of e^s[j], and e^sink[h])        (zero if nothing is visible)
 //!   y[b, h, i, d] = sum over j of p[j] * v[b, g, j, d]
 //!
-//! Sums run in an order fixed by the shapes alone. Queries and keys are computed in the wide
-//! type of the queries; one rounding at the end.
+//! Queries and keys are computed in the wide type of the queries; one rounding at the end.
+//!
+//! The queries of all heads that share a kv head go over its keys in blocks of [`BLOCK`], and
+//! the blocks are shared out among the threads. What a query gets depends neither on that nor
+//! on which others it is blocked with; the loops are in [`rows`].
+
+mod rows;
 
 use std::ops::Range;
 
+pub(super) use self::rows::dot;
+use self::rows::{Rows, add_weighted, products, softmax};
 use super::number::{Number, Real, Scalar};
 use crate::native::operator::OpError;
 use crate::native::output::OutSlice;
-use crate::native::workers::Workers;
+use crate::native::workers::{MIN_PART, Workers};
+
+/// Queries that go over the keys together.
+const BLOCK: usize = 8;
 
 /// Rows of `width` elements, one per (batch item, head, position), at any spacing: a
 /// [batch, heads, positions, width] tensor or a [batch, positions, heads * width] one.
@@ -64,6 +74,16 @@ impl Layout {
 impl<'a, T> Heads<'a, T> {
     pub fn row(&self, batch: usize, head: usize, position: usize) -> &'a [T] {
         &self.data[self.layout.start(batch, head, position)..][..self.layout.width]
+    }
+
+    fn rows(&self, batch: usize, head: usize, positions: Range<usize>) -> Rows<'a, T> {
+        let start = self.layout.start(batch, head, positions.start);
+        Rows {
+            data: self.data.get(start..).unwrap_or_default(),
+            step: self.layout.position,
+            width: self.layout.width,
+            count: positions.len(),
+        }
     }
 }
 
@@ -119,63 +139,98 @@ impl<P: Number, N: Number<Wide = P::Wide>> Cache<'_, P, N> {
 
 /// Keys, of whatever type they are stored in.
 pub(super) trait Keys<W>: Sync {
-    /// scores[j] = sum over d of query[d] * k[b, head, first + j, d].
-    fn products(&self, b: usize, head: usize, first: usize, query: &[W], scores: &mut [W]);
+    /// scores[q * keys.len() + j] = sum over d of queries[q][d] * k[b, head, keys.start + j, d].
+    fn products(&self, b: usize, head: usize, keys: Range<usize>, queries: &[W], scores: &mut [W]);
+}
+
+impl<P: Number, N: Number<Wide = P::Wide>> Cache<'_, P, N> {
+    /// Of a range of rows, those of earlier steps and those of this one.
+    fn parts(&self, b: usize, range: &Range<usize>) -> (Range<usize>, Range<usize>) {
+        let past_len = self.past_len(b);
+        let split = past_len.clamp(range.start, range.end.max(range.start));
+        (
+            range.start..split,
+            split.saturating_sub(past_len)..range.end.saturating_sub(past_len),
+        )
+    }
 }
 
 impl<P: Number, N: Number<Wide = P::Wide>> Keys<P::Wide> for Cache<'_, P, N> {
-    fn products(&self, b: usize, head: usize, first: usize, query: &[P::Wide], scores: &mut [P::Wide]) {
-        let past_len = self.past_len(b);
-        for (j, score) in (first..).zip(scores) {
-            *score = match &self.past {
-                Some(past) if j < past_len => dot(query, past.row(b, head, j)),
-                _ => dot(query, self.new.row(b, head, j - past_len)),
-            };
+    fn products(
+        &self,
+        b: usize,
+        head: usize,
+        keys: Range<usize>,
+        queries: &[P::Wide],
+        scores: &mut [P::Wide],
+    ) {
+        let (old, new) = self.parts(b, &keys);
+        let stride = keys.len();
+        let first_new = old.len();
+        if let Some(past) = &self.past {
+            products(queries, past.rows(b, head, old), scores, stride);
         }
+        let scores = scores.get_mut(first_new..).unwrap_or_default();
+        products(queries, self.new.rows(b, head, new), scores, stride);
     }
+}
+
+/// The weights of a block of queries: those of query q for the keys that it sees.
+pub(super) struct Weights<'a, W> {
+    pub weights: &'a [W],
+    /// The keys of `weights[q * keys.len()..]`.
+    pub keys: Range<usize>,
+    /// For each query, the keys that it sees.
+    pub visible: &'a [Range<usize>],
 }
 
 /// Values, whose type need not be that of the queries.
 pub(super) trait Values<W>: Sync {
-    /// sums[d] = sum over j of weights[j] * v[b, head, first + j, d].
-    fn weighted_sum(&self, b: usize, head: usize, first: usize, weights: &[W], sums: &mut [W]);
+    /// sums[q][d] = sum over the j that query q sees of weights[q, j] * v[b, head, j, d].
+    fn weighted_sums(&self, b: usize, head: usize, weights: &Weights<'_, W>, sums: &mut [W]);
 }
 
-impl<W: Scalar, P: Number, N: Number<Wide = P::Wide>> Values<W> for Cache<'_, P, N> {
-    fn weighted_sum(&self, b: usize, head: usize, first: usize, weights: &[W], sums: &mut [W]) {
+impl<W: Scalar + Number<Wide = W>, P: Number, N: Number<Wide = P::Wide>> Values<W> for Cache<'_, P, N> {
+    fn weighted_sums(&self, b: usize, head: usize, weights: &Weights<'_, W>, sums: &mut [W]) {
         sums.fill(W::ZERO);
-        let past_len = self.past_len(b);
-        let old = past_len.saturating_sub(first).min(weights.len());
-        let (old, new) = weights.split_at(old);
-        if let Some(past) = &self.past {
-            add_weighted(old, |j| past.row(b, head, first + j), sums);
-        }
-        let first = first.saturating_sub(past_len);
-        add_weighted(new, |j| self.new.row(b, head, first + j), sums);
-    }
-}
-
-/// sums[d] += sum over j of weights[j] * row(j)[d], in the order of j.
-fn add_weighted<'a, W: Scalar, V: Number>(weights: &[W], row: impl Fn(usize) -> &'a [V], sums: &mut [W]) {
-    const ROWS: usize = 4;
-    let wide = |v: V| W::from_f64(v.widen().to_f64());
-    let width = sums.len();
-    let whole = weights.len() - weights.len() % ROWS;
-    for j in (0..whole).step_by(ROWS) {
-        let rows: [&[V]; ROWS] = std::array::from_fn(|r| &row(j + r)[..width]);
-        let weights = &weights[j..j + ROWS];
-        for d in 0..width {
-            let mut sum = sums[d];
-            for r in 0..ROWS {
-                sum = Scalar::multiply_add(weights[r], wide(rows[r][d]), sum);
+        let width = self.new.layout.width;
+        let stride = weights.keys.len();
+        // Keys of `range` for the queries from `first` on, as many as `sums` are for.
+        let add = |first: usize, range: Range<usize>, sums: &mut [W]| {
+            let (old, new) = self.parts(b, &range);
+            let at = first * stride + range.start - weights.keys.start;
+            let first_new = at + old.len();
+            if let Some(past) = &self.past {
+                let weights = weights.weights.get(at..).unwrap_or_default();
+                add_weighted(weights, stride, past.rows(b, head, old), sums);
             }
-            sums[d] = sum;
+            let weights = weights.weights.get(first_new..).unwrap_or_default();
+            add_weighted(weights, stride, self.new.rows(b, head, new), sums);
+        };
+        // What all see is added for all at once; what only some see would be 0 * v for the
+        // others, which is no zero if v is not finite.
+        let start = weights.visible.iter().map(|visible| visible.start).max();
+        let end = weights.visible.iter().map(|visible| visible.end).min();
+        let common = start.unwrap_or(0)..end.unwrap_or(0);
+        let each = |part: &dyn Fn(&Range<usize>) -> Range<usize>, sums: &mut [W]| {
+            for (q, (visible, sums)) in weights
+                .visible
+                .iter()
+                .zip(sums.chunks_exact_mut(width.max(1)))
+                .enumerate()
+            {
+                let range = part(visible);
+                if !range.is_empty() {
+                    add(q, range, sums);
+                }
+            }
+        };
+        if common.is_empty() {
+            return each(&Range::clone, sums);
         }
-    }
-    for (j, &weight) in weights.iter().enumerate().skip(whole) {
-        for (sum, &v) in sums.iter_mut().zip(row(j)) {
-            *sum = Scalar::multiply_add(weight, wide(v), *sum);
-        }
+        each(&|visible| visible.start..common.start, sums);
+        add(0, common.clone(), sums);
+        each(&|visible| common.end..visible.end, sums);
     }
 }
 
@@ -230,19 +285,44 @@ pub(super) struct Attend {
     pub double_softmax: bool,
 }
 
+/// A query: of a batch item, its head, its position.
+#[derive(Clone, Copy)]
+struct Query {
+    b: usize,
+    h: usize,
+    i: usize,
+}
+
+/// What is told of the scores of a query at a stage: the stage, the query, the keys, the scores.
+type Show<'a, W> = dyn FnMut(ScoreStage, Query, &Range<usize>, &[W]) + 'a;
+
 impl Attend {
+    /// Query heads that share a kv head.
+    fn group(&self) -> usize {
+        (self.query_heads / self.kv_heads.max(1)).max(1)
+    }
+
+    /// Queries of a block, and blocks of a kv head.
+    fn blocks(&self) -> (usize, usize) {
+        let rows = self.group().saturating_mul(self.queries);
+        let block = rows.clamp(1, BLOCK);
+        (block, rows.div_ceil(block))
+    }
+
     /// Elements of wide type that [`run`](Self::run) needs as working memory.
     pub fn scratch_len(&self, v_width: usize, workers: &Workers) -> Option<usize> {
-        self.room(v_width)?.checked_mul(workers.threads())
+        let (block, blocks) = self.blocks();
+        let parts = self.batch.checked_mul(self.kv_heads)?.checked_mul(blocks)?;
+        let results = parts.checked_mul(block)?.checked_mul(v_width)?;
+        results.checked_add(self.room()?.checked_mul(workers.threads())?)
     }
 
-    /// What a thread needs.
-    fn room(&self, v_width: usize) -> Option<usize> {
-        self.width.checked_add(v_width)?.checked_add(self.total)
+    /// Elements that a block needs: its queries and their scores.
+    fn room(&self) -> Option<usize> {
+        self.width.checked_add(self.total)?.checked_mul(self.blocks().0)
     }
 
-    /// Writes all of `y` (rows of `y_layout`, [`Layout::heads_first`] or
-    /// [`Layout::positions_first`]) and of `shown`, whichever is wanted.
+    /// Writes all of `y` (rows of `y_layout`) and of `shown`, whichever is wanted.
     pub fn run<T: Number<Wide: Real>>(
         &self,
         workers: &Workers,
@@ -250,157 +330,142 @@ impl Attend {
         scratch: &mut [T::Wide],
         y: Option<&mut [T]>,
         y_layout: Layout,
-        shown: Option<ScoreOutput<'_, T>>,
+        mut shown: Option<ScoreOutput<'_, T>>,
     ) {
-        match (y, shown) {
-            (Some(y), None) => self.share(workers, inputs, scratch, y, y_layout),
-            (mut y, mut shown) => {
-                let each = || (0..self.query_heads).flat_map(|h| (0..self.queries).map(move |i| (h, i)));
-                for (b, (h, i)) in (0..self.batch).flat_map(|b| each().map(move |at| (b, at))) {
-                    let y = y.as_deref_mut();
-                    let to = y.map(|y| &mut y[y_layout.start(b, h, i)..][..y_layout.width]);
-                    self.row((b, h, i), inputs, scratch, y_layout.width, to, shown.as_mut());
+        let (block, blocks) = self.blocks();
+        let parts = self.batch * self.kv_heads * blocks;
+        let each = block * y_layout.width;
+        let (sums, rooms) = scratch.split_at_mut(parts * each);
+        let stage = shown.as_ref().map(|output| output.stage);
+        let operations = block * self.total * (self.width + y_layout.width) / 8;
+        if let Some(output) = &mut shown {
+            let room = &mut rooms[..self.room().unwrap_or_default()];
+            let mut show = |at: ScoreStage, query: Query, keys: &Range<usize>, scores: &[T::Wide]| {
+                if output.stage != at {
+                    return;
                 }
+                let row = (query.b * self.query_heads + query.h) * self.queries + query.i;
+                let row = &mut output.scores[row * self.total..][..self.total];
+                row.fill(output.hidden);
+                for (to, &score) in row[keys.clone()].iter_mut().zip(scores) {
+                    *to = T::narrow(score);
+                }
+            };
+            for part in 0..parts {
+                let sums = &mut sums[part * each..][..each];
+                self.block(inputs, part, stage, room, sums, &mut show);
             }
+        } else if parts.saturating_mul(operations) < 2 * MIN_PART || each == 0 {
+            let room = &mut rooms[..self.room().unwrap_or_default()];
+            for part in 0..parts {
+                let sums = &mut sums[part * each..][..each];
+                self.block(inputs, part, stage, room, sums, &mut |_, _, _, _| ());
+            }
+        } else {
+            workers.split_mut_with(sums, each, rooms, |part, sums, room| {
+                self.block(inputs, part, stage, room, sums, &mut |_, _, _, _| ());
+            });
         }
-    }
-
-    /// Writes `y`, of which each thread gets rows that follow one another: those of some heads,
-    /// or, where a position has the rows of all heads, of some positions.
-    fn share<T: Number<Wide: Real>>(
-        &self,
-        workers: &Workers,
-        inputs: &Inputs<'_, T::Wide>,
-        scratch: &mut [T::Wide],
-        y: &mut [T],
-        y_layout: Layout,
-    ) {
-        let width = y_layout.width;
-        let by_head = y_layout.position == width || self.queries == 1;
-        let (rows, items) = match by_head {
-            true => (self.queries, self.batch.saturating_mul(self.query_heads)),
-            false => (self.query_heads, self.batch.saturating_mul(self.queries)),
-        };
-        if y.is_empty() {
+        let Some(y) = y else { return };
+        if y_layout.width == 0 {
             return;
         }
-        let work = (self.width / 8 + width / 8)
-            .saturating_mul(self.total)
-            .saturating_mul(rows);
-        let several = workers.chunk(items, work);
-        let each = rows * width;
-        workers.split_mut_with(y, several.saturating_mul(each), scratch, |part, y, room| {
-            for (item, y) in (part * several..).zip(y.chunks_exact_mut(each)) {
-                for (row, y) in y.chunks_exact_mut(width).enumerate() {
-                    let at = match by_head {
-                        true => (item / self.query_heads, item % self.query_heads, row),
-                        false => (item / self.queries, row, item % self.queries),
-                    };
-                    self.row(at, inputs, room, width, Some(y), None);
+        for (part, sums) in sums.chunks_exact(each).enumerate() {
+            for (query, sums) in self.queries_of(part).zip(sums.chunks_exact(y_layout.width)) {
+                let to = &mut y[y_layout.start(query.b, query.h, query.i)..][..y_layout.width];
+                for (to, &sum) in to.iter_mut().zip(sums) {
+                    *to = T::narrow(sum);
                 }
             }
-        });
+        }
     }
 
-    /// One query: writes its row of `y` and of `shown`, whichever is wanted.
-    fn row<T: Number<Wide: Real>>(
+    /// The queries of a block: position by position, the heads of the group at each.
+    fn queries_of(&self, part: usize) -> impl ExactSizeIterator<Item = Query> {
+        let (block, blocks) = self.blocks();
+        let group = self.group();
+        let (stack, first) = (part / blocks, part % blocks * block);
+        let (b, kv_head) = (stack / self.kv_heads, stack % self.kv_heads);
+        let end = (first + block).min(group * self.queries);
+        (first..end).map(move |row| Query {
+            b,
+            h: kv_head * group + row % group,
+            i: row / group,
+        })
+    }
+
+    /// The sums of a block of queries, as many rows as it has.
+    fn block<W: Number<Wide = W> + Real>(
         &self,
-        (b, h, i): (usize, usize, usize),
-        inputs: &Inputs<'_, T::Wide>,
-        room: &mut [T::Wide],
-        v_width: usize,
-        y: Option<&mut [T]>,
-        mut shown: Option<&mut ScoreOutput<'_, T>>,
+        inputs: &Inputs<'_, W>,
+        part: usize,
+        stage: Option<ScoreStage>,
+        room: &mut [W],
+        sums: &mut [W],
+        show: &mut Show<'_, W>,
     ) {
-        let (query, rest) = room.split_at_mut(self.width);
-        let (sums, scores) = rest.split_at_mut(v_width);
-        let kv_head = h / (self.query_heads / self.kv_heads.max(1)).max(1);
-        let stage = shown.as_ref().map(|output| output.stage);
+        let count = self.queries_of(part).len();
+        let Some(Query { b, h, .. }) = self.queries_of(part).next() else {
+            return;
+        };
+        let kv_head = h / self.group();
+        let (queries, scores) = room.split_at_mut(count * self.width);
+        let mut visible: [Range<usize>; BLOCK] = std::array::from_fn(|_| 0..0);
+        let visible = &mut visible[..count];
+        for (index, (query, visible)) in self.queries_of(part).zip(&mut *visible).enumerate() {
+            let row = &mut queries[index * self.width..][..self.width];
+            (inputs.q)(b, query.h, query.i, row);
+            for x in row {
+                *x = x.mul(W::from_f64(self.scale));
+            }
+            let keys = (inputs.visible)(b, query.i);
+            let end = keys.end.min(self.total);
+            *visible = keys.start.min(end)..end;
+        }
         // Scores that nobody sees are not computed, unless a caller asked to see them.
-        let all = matches!(stage, Some(ScoreStage::Product | ScoreStage::Capped));
-        let row = (b * self.query_heads + h) * self.queries + i;
-        let mut show = |at: ScoreStage, keys: &Range<usize>, scores: &[T::Wide]| {
-            let Some(output) = shown.as_deref_mut().filter(|output| output.stage == at) else {
-                return;
-            };
-            let row = &mut output.scores[row * self.total..][..self.total];
-            row.fill(output.hidden);
-            for (to, &score) in row[keys.clone()].iter_mut().zip(scores) {
-                *to = T::narrow(score);
+        let computed = match stage {
+            Some(ScoreStage::Product | ScoreStage::Capped) => 0..self.total,
+            _ => {
+                let seen = || visible.iter().filter(|visible| !visible.is_empty());
+                let start = seen().map(|visible| visible.start).min().unwrap_or(0);
+                start..seen().map(|visible| visible.end).max().unwrap_or(start)
             }
         };
-        let visible = (inputs.visible)(b, i);
-        let end = visible.end.min(self.total);
-        let visible = visible.start.min(end)..end;
-        let computed = if all { 0..self.total } else { visible.clone() };
-        (inputs.q)(b, h, i, query);
-        for x in query.iter_mut() {
-            *x = x.mul(T::Wide::from_f64(self.scale));
+        for visible in visible.iter_mut().filter(|visible| Range::is_empty(visible)) {
+            *visible = computed.start..computed.start;
         }
-        let scores = &mut scores[computed.clone()];
-        inputs.k.products(b, kv_head, computed.start, query, scores);
-        show(ScoreStage::Product, &computed, scores);
-        if self.softcap > 0.0 {
-            let cap = T::Wide::from_f64(self.softcap);
-            for score in scores.iter_mut() {
-                *score = score.div(cap).tanh().mul(cap);
+        let scores = &mut scores[..count * computed.len()];
+        inputs.k.products(b, kv_head, computed.clone(), queries, scores);
+        for (index, (query, visible)) in self.queries_of(part).zip(&*visible).enumerate() {
+            let scores = &mut scores[index * computed.len()..][..computed.len()];
+            // Where all are computed for one query, they are shown for each.
+            let (before, offset) = match stage {
+                Some(ScoreStage::Product | ScoreStage::Capped) => (computed.clone(), 0),
+                _ => (visible.clone(), visible.start - computed.start),
+            };
+            let seen = &mut scores[offset..][..before.len()];
+            show(ScoreStage::Product, query, &before, seen);
+            if self.softcap > 0.0 {
+                let cap = W::from_f64(self.softcap);
+                for score in seen.iter_mut() {
+                    *score = score.div(cap).tanh().mul(cap);
+                }
             }
+            show(ScoreStage::Capped, query, &before, seen);
+            let seen = &mut scores[visible.start - computed.start..][..visible.len()];
+            (inputs.add_mask)(b, query.h, query.i, visible.start, seen);
+            show(ScoreStage::Masked, query, visible, seen);
+            softmax(seen, inputs.sink.map(|sink| sink(query.h)), self.double_softmax);
+            show(ScoreStage::Probability, query, visible, seen);
         }
-        show(ScoreStage::Capped, &computed, scores);
-        let scores = &mut scores[visible.start - computed.start..][..visible.len()];
-        (inputs.add_mask)(b, h, i, visible.start, scores);
-        show(ScoreStage::Masked, &visible, scores);
-        let sink = inputs.sink.map(|sink| sink(h));
-        if self.double_softmax {
-            softmax::<T::Wide, f64>(scores, sink);
-        } else {
-            softmax::<T::Wide, T::Wide>(scores, sink);
-        }
-        show(ScoreStage::Probability, &visible, scores);
-        let Some(y) = y else { return };
-        inputs.v.weighted_sum(b, kv_head, visible.start, scores, sums);
-        for (to, &sum) in y.iter_mut().zip(sums.iter()) {
-            *to = T::narrow(sum);
-        }
-    }
-}
-
-/// The sum of x[d] * k[d], in sixteen interleaved partial sums that are added in order.
-pub(super) fn dot<T: Number>(x: &[T::Wide], k: &[T]) -> T::Wide {
-    const LANES: usize = 16;
-    let mut lanes = [T::Wide::ZERO; LANES];
-    let (x_chunks, k_chunks) = (x.chunks_exact(LANES), k.chunks_exact(LANES));
-    let (x_rest, k_rest) = (x_chunks.remainder(), k_chunks.remainder());
-    for (x, k) in x_chunks.zip(k_chunks) {
-        for ((lane, &x), &k) in lanes.iter_mut().zip(x).zip(k) {
-            *lane = Scalar::multiply_add(x, k.widen(), *lane);
-        }
-    }
-    let sum = lanes.into_iter().fold(T::Wide::ZERO, Scalar::add);
-    x_rest
-        .iter()
-        .zip(k_rest)
-        .fold(sum, |sum, (&x, &k)| Scalar::multiply_add(x, k.widen(), sum))
-}
-
-/// Softmax in place, in precision `P`, with the sink's share left out. All zeros if no score is
-/// above -inf.
-fn softmax<W: Real, P: Real>(scores: &mut [W], sink: Option<W>) {
-    let lowest = sink.unwrap_or(W::LOWEST);
-    let max = scores.iter().fold(lowest, |max, &score| max.max(score));
-    if max == W::LOWEST {
-        scores.fill(W::ZERO);
-        return;
-    }
-    let max = P::from_f64(max.to_f64());
-    let exp_of = |score: W| P::from_f64(score.to_f64()).sub(max).exp();
-    let mut sum = sink.map_or(P::ZERO, exp_of);
-    for score in scores.iter_mut() {
-        let exp = exp_of(*score);
-        *score = W::from_f64(exp.to_f64());
-        sum = sum.add(exp);
-    }
-    for score in scores {
-        *score = W::from_f64(P::from_f64(score.to_f64()).div(sum).to_f64());
+        let weights = Weights {
+            weights: scores,
+            keys: computed,
+            visible,
+        };
+        let width = sums.len() / self.blocks().0;
+        inputs
+            .v
+            .weighted_sums(b, kv_head, &weights, &mut sums[..count * width]);
     }
 }

@@ -24,6 +24,11 @@ pub(super) trait Number: Element {
     fn as_floats(_elements: &[Self]) -> Option<Floats<'_>> {
         None
     }
+
+    /// The elements to be written, where the type is f32 itself.
+    fn as_f32_mut(_elements: &mut [Self]) -> Option<&mut [f32]> {
+        None
+    }
 }
 
 /// Elements that are computed in f32.
@@ -185,6 +190,11 @@ macro_rules! real {
                 #[inline(always)]
                 fn as_floats(elements: &[$t]) -> Option<Floats<'_>> {
                     Some(Floats::$floats(elements))
+                }
+
+                #[inline(always)]
+                fn as_f32_mut(elements: &mut [$t]) -> Option<&mut [f32]> {
+                    Some(elements)
                 }
             )?
         }
