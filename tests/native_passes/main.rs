@@ -7,5 +7,6 @@ mod attentions;
 mod cleaning;
 mod harness;
 mod norms;
+mod projections;
 mod ropes;
 mod typed;

@@ -198,9 +198,30 @@ impl Draft {
         self.is_output(value) || self.reads.get(value.index()).is_some_and(|&reads| reads > 0)
     }
 
+    /// The nodes that read a value, each once and in their order.
+    pub(super) fn readers(&self, value: ValueId) -> SmallVec<[NodeId; 4]> {
+        let noted = self.readers.get(value.index()).map_or(&[][..], Vec::as_slice);
+        let mut readers: SmallVec<[(u64, NodeId); 4]> = noted
+            .iter()
+            .filter_map(|&id| {
+                let node = self.node(id)?;
+                let reads = node.node.inputs.contains(&Some(value));
+                reads.then_some((node.order, id))
+            })
+            .collect();
+        readers.sort_unstable();
+        readers.dedup();
+        readers.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// How many inputs of nodes a value is.
+    pub(super) fn reads(&self, value: ValueId) -> usize {
+        self.reads.get(value.index()).copied().unwrap_or(0)
+    }
+
     /// Whether one input of one node is all that reads a value.
     pub(super) fn is_read_once(&self, value: ValueId) -> bool {
-        !self.is_output(value) && self.reads.get(value.index()) == Some(&1)
+        !self.is_output(value) && self.reads(value) == 1
     }
 
     /// Makes `value` another name for `same`, which has the same elements: what reads it

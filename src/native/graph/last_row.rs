@@ -27,7 +27,7 @@ pub(in crate::native) fn cuts(graph: &Graph) -> Vec<Option<usize>> {
         while uses.get(value.index()) == Some(&1)
             && let Some(index) = producers.get(value.index()).copied().flatten()
             && let Some(node) = graph.nodes.get(index)
-            && let Some(source) = row_source(graph, node, value)
+            && let Some(source) = row_source(|value| graph.facts.get(value.index()), node, value)
         {
             cut = Some(index);
             value = source;
@@ -45,8 +45,13 @@ fn count<'v>(uses: &mut [usize], values: impl Iterator<Item = &'v ValueId>) {
     }
 }
 
-/// The first input of a node whose only result, `value`, follows from it row by row.
-fn row_source(graph: &Graph, node: &Node, value: ValueId) -> Option<ValueId> {
+/// The first input of a node whose only result, `value`, follows from it row by row. `fact` is
+/// what is known of a value.
+pub(super) fn row_source<'f>(
+    fact: impl Fn(ValueId) -> Option<&'f Fact>,
+    node: &Node,
+    value: ValueId,
+) -> Option<ValueId> {
     let Action::Kernel(operator) = &node.action else {
         return None;
     };
@@ -56,14 +61,11 @@ fn row_source(graph: &Graph, node: &Node, value: ValueId) -> Option<ValueId> {
         .skip(1)
         .map(|input| match input {
             None => Some(None),
-            Some(input) => {
-                let fact = graph.facts.get(input.index());
-                fact.filter(|fact| fact.value.is_some()).map(Some)
-            }
+            Some(input) => fact(*input).filter(|fact| fact.value.is_some()).map(Some),
         })
         .collect();
     let single = node.outputs.iter().flatten().eq([&value]) && node.outputs.first() == Some(&Some(value));
     let source = node.inputs.first().copied().flatten()?;
-    let rank = graph.facts.get(source.index())?.dims.as_ref()?.len();
+    let rank = fact(source)?.dims.as_ref()?.len();
     (single && rank >= 2 && operator.is_row_wise(&others?)).then_some(source)
 }

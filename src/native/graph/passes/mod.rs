@@ -8,6 +8,7 @@ mod cast;
 mod conv_bn;
 mod gelu;
 mod identity;
+mod merge_projections;
 mod no_op;
 mod norm;
 mod pattern;
@@ -63,6 +64,7 @@ static PASSES: &[Pass] = &[
     rewrite("transpose_matmul", transpose::transpose_matmul),
     rewrite("matmul_bias", bias::matmul_bias),
     rewrite("fused_activation", bias::fused_activation),
+    rewrite("merge_projections", merge_projections::merge_projections),
     Pass {
         name: DEAD_NODES,
         how: How::DropUnread,
