@@ -133,6 +133,7 @@ struct Blocks {
     zero_points: [bool; 2],
     biased: bool,
     groups: bool,
+    accuracy: [i64; 2],
 }
 
 const BLOCKS: Blocks = Blocks {
@@ -142,6 +143,7 @@ const BLOCKS: Blocks = Blocks {
     zero_points: [true, true],
     biased: false,
     groups: false,
+    accuracy: [0, 0],
 };
 
 impl Blocks {
@@ -194,7 +196,8 @@ impl Blocks {
                     .int("K", self.depth as i64)
                     .int("N", columns as i64)
                     .int("bits", self.bits as i64)
-                    .int("block_size", size as i64),
+                    .int("block_size", size as i64)
+                    .int("accuracy_level", self.accuracy[at]),
             );
         }
         let model = model.node(node("Concat", &["b", "a"], &["y"]).int("axis", -1));
@@ -207,12 +210,14 @@ fn quantised_projections() {
     for bits in [2, 4, 8] {
         for depth in [64, 80] {
             for zero_points in [true, false] {
-                for biased in [true, false] {
+                // Level 4 is products of integers.
+                for (biased, level) in [(true, 0), (false, 0), (true, 4), (false, 4)] {
                     let case = Blocks {
                         depth,
                         bits,
                         zero_points: [zero_points; 2],
                         biased,
+                        accuracy: [level; 2],
                         ..BLOCKS
                     }
                     .case();
@@ -237,6 +242,10 @@ fn quantised_projections_that_differ_stay() {
     });
     refused(Blocks {
         groups: true,
+        ..BLOCKS
+    });
+    refused(Blocks {
+        accuracy: [0, 4],
         ..BLOCKS
     });
     refused(Blocks { depth: 48, ..BLOCKS });

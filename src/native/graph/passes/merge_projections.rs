@@ -5,7 +5,7 @@
 //!                       MatMulNBits, whose weights, scales, zero points and biases are stacked
 //!
 //! Exact: every element is the sum of the same products in the same order, whatever columns are
-//! beside it (see `gemm`).
+//! beside it (see `gemm` and `packed_weights`).
 //!
 //! The weights are copied, while those of a mapped model are shared with other processes, and
 //! the Split copies results. So it is done only where it pays: see [`MAX_BYTES`], [`REGION`] and
