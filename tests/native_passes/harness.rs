@@ -107,7 +107,7 @@ impl Case {
 }
 
 #[track_caller]
-fn assert_close(name: &str, a: &Value, b: &Value, bound: f64) {
+pub fn assert_close(name: &str, a: &Value, b: &Value, bound: f64) {
     assert_eq!(a.dims(), b.dims(), "dims of {name}");
     assert_eq!(a.element_type(), b.element_type(), "type of {name}");
     if bound == 0.0 {

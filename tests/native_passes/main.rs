@@ -4,6 +4,7 @@
 
 mod activations;
 mod attentions;
+mod caches;
 mod cleaning;
 mod harness;
 mod norms;

@@ -361,7 +361,7 @@ impl Draft {
     /// Puts `new` in, in this order, to make those of their outputs that something else makes
     /// now. They are called `name`. Does nothing and says `false` if they cannot be: an
     /// operator refuses, its results would be of another type or shape than those replaced,
-    /// or an input is not there yet where the first of the outputs is made.
+    /// or an input is not there yet where the outputs must be.
     pub(super) fn replace(&mut self, name: &str, new: Vec<NewNode>) -> bool {
         self.try_replace(name, new).is_some()
     }
@@ -376,16 +376,7 @@ impl Draft {
             .flat_map(|(node, _)| node.outputs.iter().flatten().copied())
             .filter(|value| self.producer(*value).is_some())
             .collect();
-        let place = replaced
-            .iter()
-            .filter_map(|value| Some(self.producer(*value)?.order))
-            .min()?;
-        let first = place.checked_sub(built.len() as u64 - 1)?;
-        let inputs = built.iter().flat_map(|(node, _)| node.inputs.iter().flatten());
-        let mut inputs = inputs.filter_map(|value| self.producer(*value));
-        if inputs.any(|input| input.order >= first) {
-            return None;
-        }
+        let first = self.place_of(&built, &replaced)?;
         for (node, _) in &built {
             let facts = node.infer(&self.facts).ok()?;
             for (&value, fact) in node.outputs.iter().zip(facts) {
@@ -424,6 +415,44 @@ impl Draft {
             self.drop_if_unread(node);
         }
         Some(())
+    }
+
+    /// Where the first of some new nodes goes: after what they read, and before what reads the
+    /// values that they are to make. That is where the first of those values is made now, or
+    /// else the last, if nothing that stays reads them in between.
+    fn place_of(&self, built: &[(Node, Definition)], replaced: &[ValueId]) -> Option<u64> {
+        let before = (built.len() as u64).checked_sub(1)?;
+        let makers = || replaced.iter().filter_map(|value| self.producer(*value));
+        let inputs = built.iter().flat_map(|(node, _)| node.inputs.iter().flatten());
+        let read = inputs
+            .filter_map(|value| Some(self.producer(*value)?.order))
+            .max();
+        let fits = |place: u64| {
+            let first = place.checked_sub(before)?;
+            read.is_none_or(|read| read < first).then_some(first)
+        };
+        let (earliest, latest) = (
+            makers().map(|node| node.order).min()?,
+            makers().map(|node| node.order).max()?,
+        );
+        if let Some(first) = fits(earliest) {
+            return Some(first);
+        }
+        let goes = |node: &DraftNode| {
+            let mut outputs = node.node.outputs.iter().flatten();
+            outputs.all(|value| replaced.contains(value) || !self.is_used(*value))
+        };
+        let reads = |node: &DraftNode| {
+            let mut inputs = node.node.inputs.iter().flatten();
+            inputs.any(|value| replaced.contains(value))
+        };
+        let mut readers = replaced
+            .iter()
+            .filter_map(|value| self.readers.get(value.index()))
+            .flatten()
+            .filter_map(|&reader| self.node(reader));
+        let waits = readers.all(|node| node.order > latest || !reads(node) || goes(node));
+        fits(latest).filter(|_| waits)
     }
 
     fn insert(&mut self, node: DraftNode) {

@@ -4,7 +4,7 @@
 //! Exporters write Reshape(x, Concat(batch, length, heads, size)) with batch and length taken
 //! from a Shape. Constant folding cannot compute that before a run, so that all dims of the
 //! result would be unknown, and passes that need them would find nothing. Followed are Shape,
-//! Gather, Slice, Concat, Unsqueeze, Squeeze, Cast and Identity; a Reshape and a
+//! Gather, Slice, Concat, Unsqueeze, Squeeze, Cast and Identity; a Reshape, an Expand and a
 //! ConstantOfShape to such sizes have known dims.
 
 use std::collections::HashMap;
@@ -15,6 +15,7 @@ use super::draft::Definition;
 use super::{Node, ValueId};
 use crate::native::element::ElementType;
 use crate::native::infer::{Fact, SymDim, SymDims};
+use crate::native::kernels::infer::broadcast;
 
 /// Longer tensors are no shapes.
 const MAX_ELEMENTS: usize = 16;
@@ -45,6 +46,14 @@ impl SizeTable {
         };
         match definition.op_type.as_str() {
             "Reshape" => self.reshape(node, definition, output, facts),
+            "Expand" => {
+                let shape = self.input(node, 1, facts).and_then(|sizes| dims_of(&sizes, None));
+                let from = fact(node, 0, facts).and_then(|fact| fact.dims.as_deref());
+                let dims = from
+                    .zip(shape)
+                    .and_then(|(from, shape)| broadcast(from, &shape).ok());
+                fill(facts, output, dims);
+            }
             "ConstantOfShape" => {
                 let dims = self.input(node, 0, facts).and_then(|sizes| dims_of(&sizes, None));
                 fill(facts, output, dims);

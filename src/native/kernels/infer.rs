@@ -6,7 +6,7 @@ use crate::native::operator::OpError;
 
 /// The dims that two lists of dims broadcast to, as far as they are known. A pair that cannot
 /// match is an error.
-pub(super) fn broadcast(a: &[SymDim], b: &[SymDim]) -> Result<SymDims, OpError> {
+pub(in crate::native) fn broadcast(a: &[SymDim], b: &[SymDim]) -> Result<SymDims, OpError> {
     let rank = a.len().max(b.len());
     let one = SymDim::Fixed(1);
     let dim = |dims: &[SymDim], axis: usize| match (axis + dims.len()).checked_sub(rank) {

@@ -15,8 +15,8 @@
 //! 2^-4 for bf16. A query whose keys are all masked by -inf gives zeros instead of NaN.
 
 use super::super::ValueId;
-use super::super::draft::{Draft, NewNode, NodeId};
-use super::pattern::{element_type, is_float, operands, scalar, with_scalar};
+use super::super::draft::{Draft, DraftNode, NewNode, NodeId};
+use super::pattern::{element_type, is_float, is_same, operands, scalar, with_scalar};
 use super::transpose::transposed;
 use crate::native::element::ElementType;
 use crate::native::infer::SymDim;
@@ -136,8 +136,21 @@ fn find(draft: &Draft, id: NodeId) -> Option<Found> {
     })
 }
 
-fn is_same(a: SymDim, b: SymDim) -> bool {
-    a == b && a != SymDim::Unknown
+/// The attributes of an Attention whose inputs have four dims, which say themselves how many
+/// heads there are.
+pub(super) fn kept_attributes(node: &DraftNode) -> Vec<(&'static str, Attribute)> {
+    let names = [
+        "is_causal",
+        "left_window_size",
+        "qk_matmul_output_mode",
+        "right_window_size",
+        "scale",
+        "softcap",
+        "softmax_precision",
+    ];
+    let kept = names.into_iter();
+    kept.filter_map(|name| Some((name, node.definition.attribute(name)?.clone())))
+        .collect()
 }
 
 /// The MatMul that a value is, but for a scale, and the scale.

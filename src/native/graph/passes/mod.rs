@@ -8,10 +8,12 @@ mod cast;
 mod conv_bn;
 mod gelu;
 mod identity;
+mod kv_append;
 mod merge_projections;
 mod no_op;
 mod norm;
 mod pattern;
+mod repeat_kv;
 mod rope;
 mod silu;
 mod transpose;
@@ -61,6 +63,8 @@ static PASSES: &[Pass] = &[
     rewrite("conv_bn", conv_bn::conv_bn),
     rewrite("rope", rope::rope),
     rewrite("attention", attention::attention),
+    rewrite("repeat_kv", repeat_kv::repeat_kv),
+    rewrite("kv_append", kv_append::kv_append),
     rewrite("transpose_matmul", transpose::transpose_matmul),
     rewrite("matmul_bias", bias::matmul_bias),
     rewrite("fused_activation", bias::fused_activation),

@@ -192,6 +192,11 @@ pub(super) fn is_vector_of(draft: &Draft, value: ValueId, n: usize) -> bool {
     dims.is_some_and(|dims| dims.as_slice() == [n])
 }
 
+/// Whether two dims are equal in every run: equal numbers or symbols.
+pub(super) fn is_same(a: SymDim, b: SymDim) -> bool {
+    a == b && a != SymDim::Unknown
+}
+
 /// Whether two values have the same dims in every run: the same numbers and symbols, or they
 /// are products of one matrix with weights of as many columns.
 pub(super) fn same_dims(draft: &Draft, a: ValueId, b: ValueId) -> bool {
