@@ -36,7 +36,8 @@ fn options(backend: BackendChoice) -> ComponentOptions {
     ComponentOptions {
         backend,
         threads: Some(1),
-        ..ComponentOptions::default()
+        #[cfg(feature = "native")]
+        disabled_passes: Default::default(),
     }
 }
 
