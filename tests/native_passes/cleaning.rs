@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use oxpipe::component::{ComponentErrorKind, ModelSource};
-use oxpipe::native::element::ElementType;
+use oxpipe::native::element::{ElementType, F8E4M3FN};
 use oxpipe::native::tensor::Tensor as Value;
 use oxpipe::native::{NativeOptions, NativeSession};
 use oxpipe_test_support::onnx_writer::{BOOL, FLOAT, FLOAT16, Graph, INT64, Model, Node, Tensor};
@@ -124,6 +124,31 @@ fn casts_that_change_nothing_go() {
             _ => typed(ElementType::Float16, 3, &[8]),
         };
         Case::new(casts, &[("x", x)], &["y"]).check("cast", found, 0.0);
+    }
+}
+
+#[test]
+fn what_gives_a_cast_its_type_is_not_computed_for_that() {
+    for (to, saturate) in [(FLOAT16, 1), (17, 0), (17, 1), (7, 1)] {
+        let casts = Model::new()
+            .opset("", 19)
+            .input("x", FLOAT, "[8]")
+            .input("like", to, "[2]")
+            .output("y", to, "[8]")
+            .node(node("Identity", &["like"], &["same"]))
+            .node(node("Reshape", &["same", "shape"], &["column"]))
+            .initializer(Tensor::ints("shape", &[2], &[2, 1]))
+            .node(node("CastLike", &["x", "column"], &["y"]).int("saturate", saturate));
+        let like = match to {
+            FLOAT16 => typed(ElementType::Float16, 2, &[2]),
+            7 => Value::from_slice(&[2], &[1i64, 2]).unwrap(),
+            _ => Value::from_slice(&[2], &[F8E4M3FN(1); 2]).unwrap(),
+        };
+        let x = [0.3f32, -1.0, 500.0, -1e6, 70000.0, 0.0, 1e-9, 17.5];
+        let x = Value::from_slice(&[8], &x).unwrap();
+        let case = Case::new(casts, &[("x", x), ("like", like)], &["y"]);
+        case.check("cast", 1, 0.0);
+        assert_eq!((case.nodes(""), case.nodes("cast")), (1, 2));
     }
 }
 

@@ -1,16 +1,18 @@
-//! Casts that change nothing:
+//! Casts that change nothing are left out:
 //!
 //!   Cast(x) to the type of x
 //!   Cast(Cast(x) to W) to the type of x, where W holds every value of that type: a wider
 //!   float, a wider integer, or a float whose significand takes all of the integer's bits
 //!
 //! Exact: the inner cast loses nothing, so the outer one finds what x was. (A NaN stays one;
-//! its payload is no part of ONNX.) CastLike likewise.
+//! its payload is no part of ONNX.) CastLike likewise. Any other CastLike(x, like) is Cast(x)
+//! to the type of `like`, if that is known, so that nothing waits for the elements of `like`.
 
 use super::super::ValueId;
-use super::super::draft::{Draft, NodeId};
+use super::super::draft::{Draft, DraftNode, NewNode, NodeId};
 use crate::native::element::ElementType;
 use crate::native::infer::Kind;
+use crate::native::node::Attribute;
 
 pub(super) fn cast(draft: &mut Draft, id: NodeId) -> bool {
     let Some(y) = draft
@@ -33,8 +35,29 @@ pub(super) fn cast(draft: &mut Draft, id: NodeId) -> bool {
         Some((origin, _)) if element_type(draft, origin) == Some(to) && holds(from, to) => {
             draft.alias(y, origin)
         }
-        _ => false,
+        _ => {
+            let name = draft.name(id);
+            let cast = draft.node(id).and_then(|node| cast_to(node, to));
+            cast.is_some_and(|cast| draft.replace(&name, vec![cast]))
+        }
     }
+}
+
+/// The Cast that a CastLike to this type is. The rules of both changed in the same versions.
+fn cast_to(node: &DraftNode, to: ElementType) -> Option<NewNode> {
+    if !node.is("CastLike") {
+        return None;
+    }
+    let kept = ["round_mode", "saturate"].into_iter();
+    let kept = kept.filter_map(|name| Some((name, node.definition.attribute(name)?.clone())));
+    Some(NewNode {
+        domain: "",
+        op_type: "Cast",
+        version: node.definition.since,
+        attributes: kept.chain([("to", Attribute::Int(to.code().into()))]).collect(),
+        inputs: [Some(node.input(0)?)].into_iter().collect(),
+        outputs: node.node.outputs.clone(),
+    })
 }
 
 /// What is cast, and the result, if a value is the result of a cast.
@@ -50,7 +73,7 @@ fn element_type(draft: &Draft, value: ValueId) -> Option<ElementType> {
 }
 
 /// Whether `wide` has every value of `narrow`.
-fn holds(wide: ElementType, narrow: ElementType) -> bool {
+pub(super) fn holds(wide: ElementType, narrow: ElementType) -> bool {
     use ElementType as T;
     // Of integers: the bits of the largest magnitude, and whether there are negative ones.
     let integer = |ty| match ty {
