@@ -3,6 +3,7 @@
 #![cfg(feature = "native")]
 
 mod activations;
+mod attention_bodies;
 mod attentions;
 mod caches;
 mod cleaning;

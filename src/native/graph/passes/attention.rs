@@ -5,20 +5,38 @@
 //! Q, K and V have the four dims [batch, heads, length, size], with the same batch and heads in
 //! every run (equal numbers or symbols), which are as many heads as K has; Transpose swaps the
 //! last two dims of K, or takes them from [batch, length, heads, size], where another Transpose
-//! is left. The scale is one constant, as a factor or a divisor, or there is none: what Q and K
-//! are multiplied with before stays outside. The mask is added, if there is one; its last dim is
-//! that of the scores, which keeps Attention from filling it up, and the others are theirs or 1.
-//! Softmax is over the last axis. Nothing else reads what is in between.
+//! is left. The scale is one constant, as a factor or a divisor, or there is none. The mask is
+//! added, if there is one; its last dim is that of the scores, which keeps Attention from filling
+//! it up, and the others are theirs or 1. Softmax is over the last axis. Nothing else reads what
+//! is in between.
+//!
+//! So does the body of the function Attention of ai.onnx, and what exporters write like it:
+//!
+//!   MatMul(Where(Equal(ReduceMax(mask), -inf), 0,
+//!                Softmax(MatMul(s Q, t Transpose(K)) + mask)), V)
+//!
+//! Q and the transposed K may each have a constant factor, equal or not, both or none of them:
+//! the scale is then their product and that of the scale above. What only Q is multiplied with,
+//! or K before it is transposed, stays outside; a factor of the transposed K alone is not looked
+//! for. Softmax may be in a wider type, between a Cast from that of Q and one back.
+//! Where may give 0 to the queries whose keys are all masked by -inf, and to no others: its
+//! condition is computed from the mask as above, or both are constants of which that is true.
 //!
 //! The same function in exact arithmetic. It is computed in f32 or f64 and rounded once, where
 //! the nodes round at every step: within 1e-5 of the largest output for f32, 2^-7 for f16 and
-//! 2^-4 for bf16. A query whose keys are all masked by -inf gives zeros instead of NaN.
+//! 2^-4 for bf16. The scale is the product of the constants as the model has them, rounded once
+//! to f32, by at most 2^-24 of itself, and not at all if it is that of two factors of 16 bits; in
+//! f64 it must be exact.
+//! A query whose keys are all masked by -inf gives zeros, also where the nodes give NaN.
 
 use super::super::ValueId;
 use super::super::draft::{Draft, DraftNode, NewNode, NodeId};
-use super::pattern::{element_type, is_float, is_same, operands, scalar, with_scalar};
+use super::cast::holds;
+use super::pattern::{
+    element_type, is_float, is_number, is_same, max_of_last, numbers, operand, operands, scalar, with_scalar,
+};
 use super::transpose::transposed;
-use crate::native::element::ElementType;
+use crate::native::element::{Bool, ElementType};
 use crate::native::infer::SymDim;
 use crate::native::node::Attribute;
 
@@ -72,16 +90,8 @@ struct Found {
 fn find(draft: &Draft, id: NodeId) -> Option<Found> {
     let node = draft.node(id).filter(|node| node.is("MatMul"))?;
     let y = node.output(0).filter(|&y| is_float(draft, y))?;
-    let (weights, value) = (node.input(0)?, node.input(1)?);
-    let softmax = draft.producer(weights).filter(|node| node.is("Softmax"))?;
-    let axis = match softmax.definition.since {
-        13.. => softmax.definition.int_or("axis", -1),
-        _ => softmax.definition.int_or("axis", 1),
-    };
-    if !matches!(axis, -1 | 3) || !draft.is_read_once(weights) {
-        return None;
-    }
-    let masked = softmax.input(0).filter(|&masked| draft.is_read_once(masked))?;
+    let value = node.input(1)?;
+    let Weights { masked, hidden } = weights(draft, node.input(0)?, element_type(draft, y)?)?;
     let (scores, mask) = match operands(draft, masked, "Add") {
         None => (masked, None),
         Some([a, b]) => match (scores_of(draft, a), scores_of(draft, b)) {
@@ -91,12 +101,11 @@ fn find(draft: &Draft, id: NodeId) -> Option<Found> {
         },
     };
     let (product, scale) = scores_of(draft, scores)?;
-    let short = scale as f32;
-    let is_held = f64::from(short) == scale || element_type(draft, y) != Some(ElementType::Float64);
-    if !is_held || !scale.is_finite() || !draft.is_read_once(scores) {
+    let (query, turned, factor) = factors_of(draft, product)?;
+    let scale = attribute(scale * factor, element_type(draft, y)?)?;
+    if !draft.is_read_once(scores) {
         return None;
     }
-    let [query, turned] = operands(draft, product, "MatMul")?;
     let (key, perm) = transposed(draft, turned)?;
     let &[batch, heads, size, length] = perm.as_slice() else {
         return None;
@@ -124,6 +133,11 @@ fn find(draft: &Draft, id: NodeId) -> Option<Found> {
             return None;
         }
     }
+    if let Some(hidden) = hidden
+        && !mask.is_some_and(|mask| is_hidden_by(draft, hidden, mask))
+    {
+        return None;
+    }
     let is_in_place = perm == [0, 1, 2, 3];
     Some(Found {
         query,
@@ -131,9 +145,94 @@ fn find(draft: &Draft, id: NodeId) -> Option<Found> {
         key_perm: (!is_in_place).then(|| perm.iter().map(|&axis| axis as i64).collect()),
         value,
         mask,
-        scale: short,
+        scale,
         y,
     })
+}
+
+/// What the values are summed with.
+struct Weights {
+    /// What Softmax is of, in the type of the values.
+    masked: ValueId,
+    /// The condition by which a query has only zeros.
+    hidden: Option<ValueId>,
+}
+
+fn weights(draft: &Draft, mut weights: ValueId, ty: ElementType) -> Option<Weights> {
+    let once = |value: &ValueId| draft.is_read_once(*value);
+    let mut hidden = None;
+    if let Some(node) = draft.producer(weights).filter(|node| node.is("Where")) {
+        once(&weights).then_some(())?;
+        let (zero, shown) = (node.input(1)?, node.input(2)?);
+        is_number(draft, zero, shown, 0.0).then_some(())?;
+        hidden = Some(node.input(0)?);
+        weights = shown;
+    }
+    let wide = operand(draft, weights, "Cast");
+    if let Some(wide) = wide {
+        let is_wider = is_float(draft, wide) && holds(element_type(draft, wide)?, ty);
+        (is_wider && once(&weights)).then_some(())?;
+        weights = wide;
+    }
+    let softmax = draft.producer(weights).filter(|node| node.is("Softmax"))?;
+    let axis = match softmax.definition.since {
+        13.. => softmax.definition.int_or("axis", -1),
+        _ => softmax.definition.int_or("axis", 1),
+    };
+    if !matches!(axis, -1 | 3) || !once(&weights) {
+        return None;
+    }
+    let mut masked = softmax.input(0).filter(once)?;
+    if wide.is_some() {
+        masked = operand(draft, masked, "Cast").filter(once)?;
+        (element_type(draft, masked) == Some(ty)).then_some(())?;
+    }
+    Some(Weights { masked, hidden })
+}
+
+/// Whether a condition is true of the rows of the mask that are -inf throughout, and of no others.
+fn is_hidden_by(draft: &Draft, condition: ValueId, mask: ValueId) -> bool {
+    if let Some([a, b]) = operands(draft, condition, "Equal") {
+        let is = |max, lowest| {
+            max_of_last(draft, max) == Some(mask) && is_number(draft, lowest, max, f64::NEG_INFINITY)
+        };
+        return is(a, b) || is(b, a);
+    }
+    hides_constant_rows(draft, condition, mask) == Some(true)
+}
+
+fn hides_constant_rows(draft: &Draft, condition: ValueId, mask: ValueId) -> Option<bool> {
+    let (condition, mask) = (draft.constant(condition)?, draft.constant(mask)?);
+    let ([rows @ .., keys], [of_condition @ .., 1]) = (mask.dims(), condition.dims()) else {
+        return None;
+    };
+    if *keys == 0 || rows != of_condition {
+        return None;
+    }
+    let numbers = numbers(mask)?;
+    let hidden = condition.view().slice::<Bool>().ok()?;
+    let is_right = |(hidden, row): (&Bool, &[f64])| {
+        hidden.get() == row.iter().all(|&number| number == f64::NEG_INFINITY)
+    };
+    Some(hidden.iter().zip(numbers.chunks(*keys)).all(is_right))
+}
+
+/// Q and the transposed K that a MatMul is of, but for a factor of each, and the product of
+/// these two factors.
+fn factors_of(draft: &Draft, product: ValueId) -> Option<(ValueId, ValueId, f64)> {
+    let [left, right] = operands(draft, product, "MatMul")?;
+    let scaled = |value| with_scalar(draft, value, "Mul").filter(|_| draft.is_read_once(value));
+    Some(match (scaled(left), scaled(right)) {
+        (Some((query, s)), Some((turned, t))) => (query, turned, s * t),
+        _ => (left, right, 1.0),
+    })
+}
+
+/// A scale as the attribute of Attention, an f32, can give it.
+fn attribute(scale: f64, ty: ElementType) -> Option<f32> {
+    let short = scale as f32;
+    let is_near = short.is_normal() && ty != ElementType::Float64;
+    (short.is_finite() && (is_near || f64::from(short) == scale)).then_some(short)
 }
 
 /// The attributes of an Attention whose inputs have four dims, which say themselves how many

@@ -58,6 +58,13 @@ pub(super) fn scalar(draft: &Draft, value: ValueId, other: ValueId) -> Option<f6
     }
 }
 
+/// Whether a value is one number, 0 or an infinity, and leaves the dims of `other` as they are.
+/// A constant that is cast to the type of the model is one as well: every float has these.
+pub(super) fn is_number(draft: &Draft, value: ValueId, other: ValueId, number: f64) -> bool {
+    let source = operand(draft, value, "Cast").filter(|&source| is_float(draft, source));
+    scalar(draft, source.unwrap_or(value), other) == Some(number)
+}
+
 /// Whether a constant is what a model of elements of this type would have for `expected`.
 pub(super) fn is_about(ty: ElementType, found: f64, expected: f64) -> bool {
     let tolerance = match ty {
@@ -154,7 +161,17 @@ pub(super) fn power(draft: &Draft, value: ValueId, exponent: f64) -> Option<Valu
 
 /// ReduceMean over the last axis alone, which stays as a dim of 1: of what.
 pub(super) fn mean_of_last(draft: &Draft, value: ValueId) -> Option<ValueId> {
-    let node = draft.producer(value).filter(|node| node.is("ReduceMean"))?;
+    over_last(draft, value, "ReduceMean")
+}
+
+/// ReduceMax over the last axis alone, which stays as a dim of 1: of what.
+pub(super) fn max_of_last(draft: &Draft, value: ValueId) -> Option<ValueId> {
+    over_last(draft, value, "ReduceMax")
+}
+
+/// Both take the axes as an input from version 18 on.
+fn over_last(draft: &Draft, value: ValueId, op_type: &str) -> Option<ValueId> {
+    let node = draft.producer(value).filter(|node| node.is(op_type))?;
     let x = node.input(0)?;
     if node.definition.int_or("keepdims", 1) != 1 {
         return None;
