@@ -338,6 +338,8 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op(MS, "NhwcConv", &[1], channels_last::nhwc_conv),
     op(MS, "NhwcFusedConv", &[1], channels_last::nhwc_fused_conv),
     op(MS, "NhwcMaxPool", &[1], channels_last::nhwc_max_pool),
+    op(MS, "PackedAttention", &[1], packed_attention::packed_attention),
+    op(MS, "PackedMultiHeadAttention", &[1], packed_attention::packed_multi_head_attention),
     op(MS, "Pad", &[1], pad::contrib_pad),
     op(MS, "QAttention", &[1], q_attention::q_attention),
     op(MS, "QEmbedLayerNormalization", &[1], q_embed_norm::q_embed_layer_normalization),

@@ -15,6 +15,7 @@ mod layers;
 mod moved;
 mod multi_head_attention;
 mod norms;
+mod packed_attention;
 mod quantized;
 mod quantized_weights;
 mod rotary;

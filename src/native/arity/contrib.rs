@@ -50,6 +50,8 @@ pub(super) static ARITIES: &[Arity] = &[
     arity(MS, "NhwcConv", 1, "RRo", "R"),
     arity(MS, "NhwcFusedConv", 1, "RRoo", "R"),
     arity(MS, "NhwcMaxPool", 1, "R", "R"),
+    arity(MS, "PackedAttention", 1, "RRRRRo", "R"),
+    arity(MS, "PackedMultiHeadAttention", 1, "RoooRRo", "R"),
     arity(MS, "Pad", 1, "RRo", "R"),
     arity(MS, "QAttention", 1, "RRRRRoooo", "Ro"),
     arity(MS, "QEmbedLayerNormalization", 1, "RoRRoRRoRRoRRRRoRR", "RR"),

@@ -86,6 +86,7 @@ mod number;
 pub(super) mod one_hot;
 pub(super) mod optional;
 pub(super) mod order;
+pub(super) mod packed_attention;
 mod packed_weights;
 pub(super) mod pad;
 pub(super) mod pool;

@@ -195,7 +195,7 @@ struct Projected<'a, T> {
 }
 
 /// Part `part` of `parts` packed behind each other in each head.
-fn packed<T>(data: &[T], dims: [usize; 5], part: usize) -> Heads<'_, T> {
+pub(super) fn packed<T>(data: &[T], dims: [usize; 5], part: usize) -> Heads<'_, T> {
     let [_, positions, heads, parts, size] = dims;
     let layout = Layout::positions_first(heads, positions, parts.wrapping_mul(size));
     Heads {

@@ -41,49 +41,45 @@ const PAST_LENGTH: usize = 6;
 const Y: usize = 0;
 const PRESENT: usize = 1;
 
+/// How the columns of the weights are those of Q, K and V.
 #[derive(Debug)]
-struct ProjectedAttention {
-    heads: usize,
+pub(super) struct Columns {
+    pub heads: usize,
     /// hidden and v_hidden; thirds of the weights where left out.
     sizes: Option<(usize, usize)>,
+}
+
+#[derive(Debug)]
+struct ProjectedAttention {
+    columns: Columns,
     scale: Option<f32>,
     filter: f32,
     unidirectional: bool,
     shared_buffer: bool,
 }
 
-pub(in crate::native) fn projected_attention(node: &NodeInfo<'_>) -> Built {
-    let sizes = match node.ints("qkv_hidden_sizes")? {
-        None | Some([]) => None,
-        Some(given) => match given {
-            &[q, k, v] if q == k && q > 0 && v > 0 => Some((q as usize, v as usize)),
-            _ => {
-                return Err(OpError::Attribute {
-                    name: "qkv_hidden_sizes".into(),
-                    message: format!("is {given:?}, expected three sizes, the first two equal"),
-                });
-            }
-        },
-    };
-    node.int("rotary_embedding_dim")?;
-    if node.flag_or("do_rotary", false)? {
-        return Err(OpError::Unsupported(
-            "rotation inside Attention (do_rotary)".into(),
-        ));
+impl Columns {
+    pub fn read(node: &NodeInfo<'_>) -> Result<Self, OpError> {
+        let sizes = match node.ints("qkv_hidden_sizes")? {
+            None | Some([]) => None,
+            Some(given) => match given {
+                &[q, k, v] if q == k && q > 0 && v > 0 => Some((q as usize, v as usize)),
+                _ => {
+                    return Err(OpError::Attribute {
+                        name: "qkv_hidden_sizes".into(),
+                        message: format!("is {given:?}, expected three sizes, the first two equal"),
+                    });
+                }
+            },
+        };
+        Ok(Columns {
+            heads: head_count(node, "num_heads")?,
+            sizes,
+        })
     }
-    Ok(Box::new(ProjectedAttention {
-        heads: head_count(node, "num_heads")?,
-        sizes,
-        scale: scale(node)?,
-        filter: node.float_or("mask_filter_value", -10000.0)?,
-        unidirectional: node.flag_or("unidirectional", false)?,
-        shared_buffer: node.flag_or("past_present_share_buffer", false)?,
-    }))
-}
 
-impl ProjectedAttention {
     /// hidden and v_hidden of weights this wide.
-    fn sizes(&self, columns: usize) -> Result<(usize, usize), OpError> {
+    pub fn split(&self, columns: usize) -> Result<(usize, usize), OpError> {
         let (hidden, v_hidden) = match self.sizes {
             Some(sizes) => sizes,
             None => (columns / 3, columns / 3),
@@ -104,6 +100,22 @@ impl ProjectedAttention {
     }
 }
 
+pub(in crate::native) fn projected_attention(node: &NodeInfo<'_>) -> Built {
+    node.int("rotary_embedding_dim")?;
+    if node.flag_or("do_rotary", false)? {
+        return Err(OpError::Unsupported(
+            "rotation inside Attention (do_rotary)".into(),
+        ));
+    }
+    Ok(Box::new(ProjectedAttention {
+        columns: Columns::read(node)?,
+        scale: scale(node)?,
+        filter: node.float_or("mask_filter_value", -10000.0)?,
+        unidirectional: node.flag_or("unidirectional", false)?,
+        shared_buffer: node.flag_or("past_present_share_buffer", false)?,
+    }))
+}
+
 impl Operator for ProjectedAttention {
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
         let (input, weights) = (cx.required(INPUT)?, cx.required(WEIGHTS)?);
@@ -113,14 +125,16 @@ impl Operator for ProjectedAttention {
             _ => (unknown, unknown),
         };
         let sizes = match weights.dims.as_deref() {
-            Some(&[_, SymDim::Fixed(columns)]) => Some(self.sizes(columns)?),
-            _ => self.sizes,
+            Some(&[_, SymDim::Fixed(columns)]) => Some(self.columns.split(columns)?),
+            _ => self.columns.sizes,
         };
         let hidden = sizes.map_or(unknown, |(_, v_hidden)| SymDim::Fixed(v_hidden));
-        let size = sizes.map_or(unknown, |(_, v_hidden)| SymDim::Fixed(v_hidden / self.heads));
+        let size = sizes.map_or(unknown, |(_, v_hidden)| {
+            SymDim::Fixed(v_hidden / self.columns.heads)
+        });
         let ty = input.ty;
         cx.set_output(Y, ty, Some(SymDims::from_iter([batch, queries, hidden])));
-        let heads = SymDim::Fixed(self.heads);
+        let heads = SymDim::Fixed(self.columns.heads);
         let present = [SymDim::Fixed(2), batch, heads, unknown, size];
         cx.set_output(PRESENT, ty, Some(SymDims::from_iter(present)));
         Ok(())
@@ -145,8 +159,8 @@ impl ProjectedAttention {
                 format!("{width} rows, the last dim of input 0"),
             ));
         }
-        let (hidden, v_hidden) = self.sizes(columns)?;
-        let n = self.heads;
+        let (hidden, v_hidden) = self.columns.split(columns)?;
+        let n = self.columns.heads;
         let (size, v_size) = (hidden / n, v_hidden / n);
         let bias = match cx.input(BIAS) {
             Some(bias) if bias.dims() == [columns] => Some(bias.slice::<T>()?),

@@ -366,3 +366,92 @@ pub fn projected(case: &Case) -> Vec<Array> {
     }
     vec![y, Array { dims, values: both }]
 }
+
+/// PackedAttention and PackedMultiHeadAttention, each sequence in a batch item of its own.
+pub fn packed(case: &Case) -> Vec<Array> {
+    let n = case.int_of("num_heads", 0) as usize;
+    let x = case.array(0).unwrap();
+    let tokens = x.dims[0];
+    // Of all heads: [tokens, hidden]. The offsets follow the bias.
+    let (q, k, v, offsets) = match case.op_type {
+        "PackedAttention" => {
+            let (weights, bias) = (case.array(1).unwrap(), case.array(2).unwrap());
+            let (hidden, v_hidden) = match case.ints_of("qkv_hidden_sizes")[..] {
+                [hidden, _, v_hidden] => (hidden as usize, v_hidden as usize),
+                _ => (weights.last() / 3, weights.last() / 3),
+            };
+            let part = |first: usize, hidden: usize| {
+                Array::of(&[tokens, hidden], |i| {
+                    let product = dot(x.last(), |e| x.at(&[i[0], e]) * weights.at(&[e, first + i[1]]));
+                    product + bias.at(&[first + i[1]])
+                })
+            };
+            (
+                part(0, hidden),
+                part(hidden, hidden),
+                part(2 * hidden, v_hidden),
+                3,
+            )
+        }
+        _ => {
+            let bias = case.array(3);
+            let (q, k, v) = match (case.array(1), case.array(2)) {
+                (Some(k), Some(v)) => (x, k, v),
+                _ => {
+                    let size = x.last();
+                    let part = |part: usize| {
+                        Array::of(&[tokens, n * size], |i| {
+                            x.at(&[i[0], i[1] / size, part, i[1] % size])
+                        })
+                    };
+                    (part(0), part(1), part(2))
+                }
+            };
+            let hidden = q.last();
+            let plus = |x: Array, first: usize| match &bias {
+                Some(bias) => Array::of(&x.dims, |i| x.at(i) + bias.at(&[first + i[1]])),
+                None => x,
+            };
+            (plus(q, 0), plus(k, hidden), plus(v, 2 * hidden), 4)
+        }
+    };
+    let [batch, longest] = case.array(offsets).unwrap().dims[..] else {
+        panic!()
+    };
+    let ends = case.array(offsets + 1).unwrap();
+    let (start, end) = (
+        |b: usize| ends.at(&[b]) as usize,
+        |b: usize| ends.at(&[b + 1]) as usize,
+    );
+    let padded = |x: &Array| {
+        let size = x.last() / n;
+        Array::of(&[batch, n, longest, size], |i| {
+            let token = start(i[0]) + i[2];
+            if token < end(i[0]) {
+                x.at(&[token, i[1] * size + i[3]])
+            } else {
+                0.0
+            }
+        })
+    };
+    let bias = case.array(offsets + 2);
+    let add = |b: usize, h: usize, i: usize, j: usize| {
+        let bias = || bias.as_ref().map_or(0.0, |bias| bias.broadcast_at(&[b, h, i, j]));
+        (start(b) + j < end(b)).then(bias)
+    };
+    let heads = Heads {
+        q: padded(&q),
+        k: padded(&k),
+        v: padded(&v),
+        scale: scale(case, q.last() / n),
+        softcap: 0.0,
+        add: &add,
+        sink: None,
+        filter: f64::NEG_INFINITY,
+    };
+    let y = heads.attend(0.0).y;
+    vec![Array::of(&[tokens, v.last()], |i| {
+        let b = (0..batch).find(|&b| i[0] < end(b)).unwrap();
+        y.at(&[b, i[0] - start(b), i[1]])
+    })]
+}

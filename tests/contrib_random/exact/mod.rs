@@ -141,6 +141,7 @@ fn evaluate(case: &Case) -> Option<Vec<Found>> {
         "GroupQueryAttention" => attention::group_query(case),
         "LinearAttention" => state::linear_attention(case),
         "MoE" | "QMoE" => experts::experts(case),
+        "PackedAttention" | "PackedMultiHeadAttention" => attention::packed(case),
         "RotaryEmbedding" => rotary::embedding(case),
         "SimplifiedLayerNormalization" => norm::simplified(case),
         "SkipLayerNormalization" | "SkipSimplifiedLayerNormalization" => norm::skip(case),
