@@ -379,11 +379,21 @@ const OUTPUTS: [&str; 5] = ["y", "z", "v", "w", "u"];
 fn known_attributes(entry: &OperatorEntry, version: i64, arity: &Arity) -> Vec<usize> {
     let mut random = Random(1);
     let [(least, most), (outputs, _)] = arity.counts();
-    let inputs = vec!["a"; least.max(1).min(most.unwrap_or(1))];
+    // One that makes sense, as far as that is known: for want of an input or an attribute that it
+    // requires, an operator would not say which attributes it does not know.
+    let (mut inputs, attributes) = sound::names_of(entry.op_type, "a")
+        .unwrap_or_else(|| (vec!["a"; least.max(1).min(most.unwrap_or(1))], Vec::new()));
+    // Older versions have fewer.
+    inputs.truncate(most.unwrap_or(usize::MAX));
     let outputs = &OUTPUTS[..outputs.max(1)];
     let knows = |&index: &usize| {
         let node = Node::new(entry.op_type, &inputs, outputs).domain(entry.domain);
-        let node = with_attribute(node, index, &mut random);
+        let mut node = with_attribute(node, index, &mut random);
+        for text in &attributes {
+            if text.split('=').next() != Some(ATTRIBUTES[index].0) {
+                node = sound::with_attribute(node, text);
+            }
+        }
         let model = model_of(entry, version)
             .graph(|graph| graph.untyped_output("y"))
             .node(node);
@@ -512,14 +522,19 @@ fn try_one(
             if let Some(value) = list.first_mut().filter(|_| spoil) {
                 *value = random.int();
             }
-            list.iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect::<Vec<u8>>()
+            let bytes = list.iter().flat_map(|value| match ty {
+                ElementType::Int32 => (*value as i32).to_le_bytes().to_vec(),
+                _ => value.to_le_bytes().to_vec(),
+            });
+            bytes.collect::<Vec<u8>>()
         });
         let huge = dims.iter().any(|&dim| dim > 1 << 20);
         if random.one_in(3) && *ty != ElementType::String && !huge {
             let tensor = match bytes {
-                Some(bytes) => onnx_writer::Tensor::raw(name, INT64, &[dims[0] as i64], &bytes),
+                Some(bytes) => {
+                    let dims: Vec<i64> = dims.iter().map(|&dim| dim as i64).collect();
+                    onnx_writer::Tensor::raw(name, ty.code(), &dims, &bytes)
+                }
                 None => initializer(name, *ty, dims, random),
             };
             model = model.initializer(tensor);

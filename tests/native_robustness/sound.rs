@@ -7,8 +7,8 @@ use oxpipe_test_support::onnx_writer::Node;
 /// Operator, inputs, attributes. Several lines for operators whose versions differ.
 ///
 /// An input is a type and dims: `f` a float of the same type throughout, `i` int64 (of 0 and 1),
-/// `u` uint8, `c` int8, `n` int32, `b` bool, `s` string, `h` f32; or `=` and the values of a list of
-/// int64; or `-`, left out. An attribute is a list where it has a comma, a float where it has a
+/// `u` uint8, `c` int8, `n` int32, `b` bool, `s` string, `h` f32, and for `n` also `=` and the values;
+/// or `=` and the values of a list of int64; or `-`, left out. An attribute is a list where it has a comma, a float where it has a
 /// point, else an int or a text.
 const SOUND: &[(&str, &str, &str)] = &[
     ("And", "b:2x3 b:3", ""),
@@ -195,6 +195,21 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("OneHotEncoder", "s:2", "cats_strings=a,b"),
     ("Or", "b:2x3 b:3", ""),
     ("PRelu", "f:2x3 f:3", ""),
+    (
+        "PackedAttention",
+        "f:3x4 f:4x12 f:12 n:2x2=0,2,3,1 n:3=0,1,3 f:1x2x2x2",
+        "num_heads=2",
+    ),
+    (
+        "PackedMultiHeadAttention",
+        "f:3x4 f:3x4 f:3x6 f:14 n:2x2=0,2,3,1 n:3=0,1,3 f:2x1x2x2",
+        "num_heads=2",
+    ),
+    (
+        "PackedMultiHeadAttention",
+        "f:3x2x3x4 - - - n:2x2=0,1,2,3 n:3=0,2,3",
+        "num_heads=2",
+    ),
     ("Pad", "f:2x3 =1,0,1,2", "mode=reflect"),
     ("Pad", "f:2x3", "pads=1,0,1,2 mode=edge"),
     ("QAttention", "u:1x2x4 u:4x6 h:6 h: h: - u: u:", "num_heads=1"),
@@ -335,6 +350,14 @@ pub fn node_of(op_type: &str, random: &mut Random) -> Option<(Vec<Option<Input>>
     Some((inputs, attributes.split_whitespace().collect()))
 }
 
+/// The inputs of a node that makes sense, by this name where they are there, and its attributes.
+pub fn names_of(op_type: &str, name: &'static str) -> Option<(Vec<&'static str>, Vec<&'static str>)> {
+    let (_, inputs, attributes) = SOUND.iter().find(|line| line.0 == op_type)?;
+    let named = |input: &str| if input == "-" { "" } else { name };
+    let inputs = inputs.split_whitespace().map(named).collect();
+    Some((inputs, attributes.split_whitespace().collect()))
+}
+
 fn input(text: &str, float: ElementType) -> Option<Input> {
     if text == "-" {
         return None;
@@ -348,6 +371,11 @@ fn input(text: &str, float: ElementType) -> Option<Input> {
         });
     }
     let (ty, dims) = text.split_once(':').unwrap();
+    let (dims, list) = match dims.split_once('=') {
+        Some((dims, list)) => (dims, Some(list)),
+        None => (dims, None),
+    };
+    let list = list.map(|list| list.split(',').map(|value| value.parse().unwrap()).collect());
     let ty = match ty {
         "f" => float,
         "h" => ElementType::Float32,
@@ -363,7 +391,7 @@ fn input(text: &str, float: ElementType) -> Option<Input> {
     Some(Input {
         ty,
         dims: dims.map(|dim| dim.parse().unwrap()).collect(),
-        list: None,
+        list,
     })
 }
 
