@@ -56,6 +56,12 @@ static void backends(oxp_options *options, const char *key)
 
 static void passes(oxp_options *options)
 {
+    int32_t has_native = 0;
+    OK(oxp_backend_is_built_in(OXP_BACKEND_NATIVE, &has_native, ERR));
+    if (!has_native) {
+        unknown(options, "native.disable_passes", "its options are");
+        return;
+    }
     good(options, "native.disable_passes", "");
     good(options, "native.disable_passes", "all");
     good(options, "native.disable_passes", "identity,cast, constant_folding");
@@ -85,7 +91,7 @@ int main(void)
     milliseconds(session, "load_timeout_ms");
     milliseconds(session, "run_timeout_ms");
     passes(session);
-    unknown(session, "max_tokens", "backend, threads, name, load_timeout_ms, run_timeout_ms, native.disable_passes");
+    unknown(session, "max_tokens", "backend, threads, name, load_timeout_ms, run_timeout_ms");
     unknown(session, "", "backend");
 
     threads(pipeline);
@@ -94,7 +100,7 @@ int main(void)
     milliseconds(pipeline, "load_timeout_ms");
     passes(pipeline);
     unknown(pipeline, "backend.", "backend.NAME");
-    unknown(pipeline, "backends", "backend, backend.NAME, threads, load_timeout_ms, native.disable_passes");
+    unknown(pipeline, "backends", "backend, backend.NAME, threads, load_timeout_ms");
 
     good(run, "max_tokens", "1");
     bad(run, "max_tokens", "0", "from 1");

@@ -302,6 +302,8 @@ fn disabled_passes(key: &str, value: &str) -> Result<crate::native::DisabledPass
 }
 
 fn unknown(key: &str, what: &str, known: &[&str]) -> Failure {
+    let is_built_in = |name: &&&str| cfg!(feature = "native") || **name != DISABLE_PASSES;
+    let known: Vec<&str> = known.iter().filter(is_built_in).copied().collect();
     Failure::new(
         OXP_ERR_UNKNOWN_OPTION,
         format!(
