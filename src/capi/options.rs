@@ -229,6 +229,7 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
                 "name",
                 "load_timeout_ms",
                 "run_timeout_ms",
+                #[cfg(feature = "native")]
                 DISABLE_PASSES,
             ];
             return Err(unknown(key, "a session", &known));
@@ -257,6 +258,7 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
                     "backend.NAME",
                     "threads",
                     "load_timeout_ms",
+                    #[cfg(feature = "native")]
                     DISABLE_PASSES,
                 ];
                 return Err(unknown(key, "a pipeline", &known));
@@ -286,7 +288,7 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// Known to builds that have the native runtime.
+#[cfg(feature = "native")]
 const DISABLE_PASSES: &str = "native.disable_passes";
 
 #[cfg(feature = "native")]
@@ -302,8 +304,6 @@ fn disabled_passes(key: &str, value: &str) -> Result<crate::native::DisabledPass
 }
 
 fn unknown(key: &str, what: &str, known: &[&str]) -> Failure {
-    let is_built_in = |name: &&&str| cfg!(feature = "native") || **name != DISABLE_PASSES;
-    let known: Vec<&str> = known.iter().filter(is_built_in).copied().collect();
     Failure::new(
         OXP_ERR_UNKNOWN_OPTION,
         format!(
