@@ -70,9 +70,9 @@ impl Pool {
         scratch.promised.clear();
         for (output, output_spec) in component.outputs.iter().enumerate() {
             let Some(dtype) = output_spec.dtype else { continue };
-            let shape = match span.last_row {
-                Some(last) if last == output => None,
-                _ => self.promised_shape(index, component, output, span),
+            let shape = match span.last_row == Some(output) {
+                true => None,
+                false => self.promised_shape(index, component, output, span),
             };
             let Some(slot) = self
                 .components
@@ -211,10 +211,12 @@ impl Pool {
                 .and_then(|values| values.outputs.get_mut(output));
             let Some(slot) = slot else { continue };
             if good {
-                let taken = value.take_result(result).and_then(|()| match span.last_row {
-                    Some(last) if last == output => value.keep_last_row(),
-                    _ => Ok(()),
-                });
+                let taken = value
+                    .take_result(result)
+                    .and_then(|()| match span.last_row == Some(output) {
+                        true => value.keep_last_row(),
+                        false => Ok(()),
+                    });
                 if let (Err(error), Some(port)) = (taken, component.io.outputs.get(output)) {
                     outcome = Err(at_port(component, port, error));
                 }

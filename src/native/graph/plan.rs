@@ -169,14 +169,17 @@ impl Plan {
                     .for_each(|value| mark(&mut needed, *value));
             }
         }
+        let to_cut: SmallVec<[usize; 1]> = cuts
+            .iter()
+            .zip(&request.outputs)
+            .filter_map(|(cut, asked)| cut.filter(|_| *asked == Asked::LastRow))
+            .collect();
         let mut last_rows: SmallVec<[(usize, Dims); 1]> = SmallVec::new();
         for (index, node) in graph.nodes.iter().enumerate() {
             let Some(runs) = runs.get_mut(index).filter(|runs| **runs) else {
                 continue;
             };
-            let is_cut =
-                |(cut, asked): (&Option<usize>, &Asked)| *cut == Some(index) && *asked == Asked::LastRow;
-            let whole = match cuts.iter().zip(&request.outputs).any(is_cut) {
+            let whole = match to_cut.contains(&index) {
                 true => cut_input(node, facts),
                 false => None,
             };
