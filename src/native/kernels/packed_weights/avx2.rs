@@ -164,17 +164,22 @@ fn bytes_tile<const R: usize, const BITS: i32>(
     }
 }
 
+/// The format of codes of `bits`, 2 or 4.
+fn several_in_a_byte(bits: i32) -> Format {
+    if bits == 2 {
+        Format::Crumbs
+    } else {
+        Format::Nibbles
+    }
+}
+
 #[target_feature(enable = "avx2,fma")]
 fn bytes_runs<const R: usize, const BITS: i32, const RUN: usize>(
     panel: &Panel<'_>,
     a: &Tile<'_, i8>,
     sums: &mut [[f32; COLUMNS]],
 ) {
-    let format = if BITS == 2 {
-        Format::Crumbs
-    } else {
-        Format::Nibbles
-    };
+    let format = several_in_a_byte(BITS);
     assert!(a.fits_with_scales(panel, R, format) && a.run == RUN);
     let per_byte = 8 / BITS as usize;
     let mask = _mm256_set1_epi8((1 << BITS) - 1);
@@ -343,11 +348,7 @@ fn floats_tile<const R: usize, const BITS: i32>(
     a: &Tile<'_, f32>,
     sums: &mut [[f32; COLUMNS]],
 ) {
-    let format = if BITS == 2 {
-        Format::Crumbs
-    } else {
-        Format::Nibbles
-    };
+    let format = several_in_a_byte(BITS);
     assert!(a.fits(panel, R, format) && a.run == panel.block_len);
     let per_byte = 8 / BITS as usize;
     let mut totals = [[_mm256_setzero_ps(); 2]; R];
