@@ -43,15 +43,27 @@ step "lints, native only" cargo clippy --locked --all-targets "${native[@]}" -- 
 step "lints, ONNX Runtime only" cargo clippy --locked --all-targets "${ort[@]}" -- -D warnings
 step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --quiet
 
-# Symbols, CMake packages and examples are tested on the library as it ships.
-step "release build" cargo build --locked --release
-step "tests" cargo test --locked
-# The native runtime has just been tested, optimised. Without ONNX Runtime it is built as it is,
-# in a fraction of the time; left out is what would then take minutes.
+# Symbols, CMake packages and examples are tested on the library as it ships. It is one unit to
+# the compiler, so it is built on one core while the first tests take the others.
+release_log=$(mktemp)
+cargo build --locked --release >"$release_log" 2>&1 &
+release_build=$!
+trap 'kill $release_build 2>/dev/null || true; rm -f "$release_log"' EXIT
+finish_release_build() {
+    local status=0
+    wait $release_build || status=$?
+    cat "$release_log"
+    return $status
+}
+
+# Compiling takes longer than testing. What needs speed runs optimised, and with both backends;
+# the tests of one backend alone, and the unit tests of all code, run on code as it is.
+unoptimised=(env CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo test --locked)
 slow=(--skip two_turns_are_the_same --skip a_decode_step_copies --skip lifetimes --skip chat_)
-step "tests, native only" env CARGO_PROFILE_DEV_OPT_LEVEL=0 \
-    cargo test --locked "${native[@]}" -- "${slow[@]}"
-step "tests, ONNX Runtime only" cargo test --locked "${ort[@]}"
+step "tests, native only" "${unoptimised[@]}" "${native[@]}" -- "${slow[@]}"
+step "tests, ONNX Runtime only" "${unoptimised[@]}" "${ort[@]}"
+step "release build" finish_release_build
+step "tests" cargo test --locked --test '*'
 
 printf '\nEvery test passed in %d:%02d.\n' $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60))
 [ -z "$left_out" ] || echo "$left_out"

@@ -9,7 +9,7 @@
 mod float;
 mod generic;
 
-use super::number::{Floats, Number, Scalar};
+use super::number::{Floats, Number};
 use crate::native::workers::{MIN_PART, Workers};
 
 /// A dense matrix, stored by its rows, or by its columns.
@@ -41,6 +41,32 @@ pub(super) fn gemm<T: Number>(
     gemm_to(workers, sizes, a, b, y, |_, _, sum| T::narrow(sum));
 }
 
+/// Takes the sums of a row: its number, its first column, and as many sums as follow there.
+/// Behind a pointer, so that the loops exist once for each type of elements, whatever becomes of
+/// the sums.
+type Write<'a, W> = &'a (dyn Fn(usize, usize, &[W]) + Sync);
+
+/// Y, whose disjoint pieces are written by several threads.
+struct Target<Y> {
+    first: *mut Y,
+    rows: usize,
+    columns: usize,
+}
+
+// SAFETY: shared, it only gives out exclusive pieces (see `piece`), which may go to any thread.
+unsafe impl<Y: Send> Sync for Target<Y> {}
+
+impl<Y> Target<Y> {
+    /// # Safety
+    /// Y is borrowed by whoever made this, and no two pieces that overlap are alive at once.
+    #[expect(clippy::mut_from_ref, reason = "the contract makes it exclusive")]
+    unsafe fn piece(&self, row: usize, column: usize, len: usize) -> &mut [Y] {
+        assert!(row < self.rows && column + len <= self.columns);
+        // SAFETY: in Y, as just seen, and not aliased, as the caller says.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(row * self.columns + column), len) }
+    }
+}
+
 /// As [`gemm`], and each y is what `finish` makes of its row, its column and its sum. Only
 /// [`has_transposed`] types may be transposed.
 pub(super) fn gemm_to<T: Number, Y: Send>(
@@ -53,23 +79,49 @@ pub(super) fn gemm_to<T: Number, Y: Send>(
 ) {
     let (m, k, n) = sizes;
     debug_assert!(a.elements.len() == m * k && b.elements.len() == k * n && y.len() == m * n);
-    // The wide type is f32, so this changes nothing.
-    let finish_float = |row, column, sum: f32| finish(row, column, T::Wide::from_f64(sum.into()));
+    let target = Target {
+        first: y.as_mut_ptr(),
+        rows: m,
+        columns: n,
+    };
+    let write = |row: usize, first: usize, sums: &[T::Wide]| {
+        // SAFETY: `y` is borrowed above; each sum is given once, and a call's piece is not kept.
+        let y = unsafe { target.piece(row, first, sums.len()) };
+        for ((y, column), &sum) in y.iter_mut().zip(first..).zip(sums) {
+            *y = finish(row, column, sum);
+        }
+    };
+    multiply(workers, sizes, a, b, &write);
+}
+
+/// Gives the sums of every row and column to `write`, each once.
+fn multiply<T: Number>(
+    workers: &Workers,
+    sizes: (usize, usize, usize),
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    write: Write<'_, T::Wide>,
+) {
+    let write_float = |row: usize, column: usize, sums: &[f32]| {
+        if let Some(sums) = T::wide_floats(sums) {
+            write(row, column, sums);
+        }
+    };
     let like = |matrix: Matrix<'_, T>| matrix.transposed;
     match (T::as_floats(a.elements), T::as_floats(b.elements)) {
         (Some(Floats::F32(left)), Some(Floats::F32(right))) => {
             let (a, b) = (as_stored(left, like(a)), as_stored(right, like(b)));
-            float::multiply(workers, sizes, a, b, y, finish_float);
+            float::multiply(workers, sizes, a, b, &write_float);
         }
         (Some(Floats::F16(left)), Some(Floats::F16(right))) => {
             let (a, b) = (as_stored(left, like(a)), as_stored(right, like(b)));
-            float::multiply(workers, sizes, a, b, y, finish_float);
+            float::multiply(workers, sizes, a, b, &write_float);
         }
         (Some(Floats::Bf16(left)), Some(Floats::Bf16(right))) => {
             let (a, b) = (as_stored(left, like(a)), as_stored(right, like(b)));
-            float::multiply(workers, sizes, a, b, y, finish_float);
+            float::multiply(workers, sizes, a, b, &write_float);
         }
-        _ => generic_parts(workers, sizes, a.elements, b.elements, y, &finish),
+        _ => generic_parts(workers, sizes, a.elements, b.elements, write),
     }
 }
 
@@ -115,21 +167,20 @@ pub(super) fn has_transposed<T: Number>() -> bool {
 }
 
 /// Some rows of Y in each part.
-fn generic_parts<T: Number, Y: Send>(
+fn generic_parts<T: Number>(
     workers: &Workers,
     (m, k, n): (usize, usize, usize),
     a: &[T],
     b: &[T],
-    y: &mut [Y],
-    finish: &(impl Fn(usize, usize, T::Wide) -> Y + Sync),
+    write: Write<'_, T::Wide>,
 ) {
     let least = MIN_PART.div_ceil((k.saturating_mul(n) / 4).max(1)).max(8);
     let height = m.div_ceil(workers.threads()).max(least);
-    workers.split_mut(y, height.saturating_mul(n), |part, y| {
+    workers.for_each(m.div_ceil(height), |part| {
         let first = part * height;
         let rows = height.min(m - first);
-        let finish = |row, column, sum| finish(first + row, column, sum);
-        generic::multiply((rows, k, n), &a[first * k..][..rows * k], b, y, &finish);
+        let write = |row: usize, column: usize, sums: &[T::Wide]| write(first + row, column, sums);
+        generic::multiply((rows, k, n), &a[first * k..][..rows * k], b, &write);
     });
 }
 
@@ -137,6 +188,7 @@ fn generic_parts<T: Number, Y: Send>(
 mod tests {
     use half::{bf16, f16};
 
+    use super::super::number::Scalar;
     use super::super::simd::PORTABLE_ONLY;
     use super::*;
 

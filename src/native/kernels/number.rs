@@ -25,6 +25,11 @@ pub(super) trait Number: Element {
         None
     }
 
+    /// Wide elements, where the wide type is f32.
+    fn wide_floats(_wide: &[f32]) -> Option<&[Self::Wide]> {
+        None
+    }
+
     /// The elements to be written, where the type is f32 itself.
     fn as_f32_mut(_elements: &mut [Self]) -> Option<&mut [f32]> {
         None
@@ -193,6 +198,11 @@ macro_rules! real {
                 }
 
                 #[inline(always)]
+                fn wide_floats(wide: &[f32]) -> Option<&[f32]> {
+                    Some(wide)
+                }
+
+                #[inline(always)]
                 fn as_f32_mut(elements: &mut [$t]) -> Option<&mut [f32]> {
                     Some(elements)
                 }
@@ -291,6 +301,11 @@ macro_rules! half_float {
             #[inline(always)]
             fn as_floats(elements: &[$t]) -> Option<Floats<'_>> {
                 Some(Floats::$floats(elements))
+            }
+
+            #[inline(always)]
+            fn wide_floats(wide: &[f32]) -> Option<&[f32]> {
+                Some(wide)
             }
         }
     };

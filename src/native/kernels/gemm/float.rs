@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::super::simd::{Kernel, Lanes, Stored, run};
-use super::Matrix;
+use super::{Matrix, Write};
 use crate::native::workers::{MIN_PART, Workers};
 
 /// Up to this many rows, B is used where it lies.
@@ -48,69 +48,36 @@ thread_local! {
     static ROOM: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Y, whose disjoint pieces are written by several threads.
-struct Target<Y> {
-    first: *mut Y,
-    columns: usize,
-}
-
-// SAFETY: shared, it only gives out exclusive pieces (see `row`), which may go to any thread.
-unsafe impl<Y: Send> Sync for Target<Y> {}
-
-impl<Y> Target<Y> {
-    /// # Safety
-    /// The row and the columns are in Y, which is borrowed by whoever made this, and no two
-    /// pieces that overlap are alive at once.
-    #[expect(clippy::mut_from_ref, reason = "the contract makes it exclusive")]
-    unsafe fn row(&self, row: usize, columns: &Range<usize>) -> &mut [Y] {
-        // SAFETY: in Y, and not aliased, as the caller says.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.first.add(row * self.columns + columns.start), columns.len())
-        }
-    }
-}
-
 /// A product, cut into parts of Y.
-struct Product<'a, A, B, Y, F> {
+struct Product<'a, A, B> {
     sizes: (usize, usize, usize),
     a: Matrix<'a, A>,
     b: Matrix<'a, B>,
-    y: Target<Y>,
-    finish: F,
+    write: Write<'a, f32>,
 }
 
 /// A part: those rows and columns of Y.
-struct Part<'p, 'a, A, B, Y, F> {
-    product: &'p Product<'a, A, B, Y, F>,
+struct Part<'p, 'a, A, B> {
+    product: &'p Product<'a, A, B>,
     rows: Range<usize>,
     columns: Range<usize>,
     room: &'p mut [f32],
 }
 
-/// Writes every element of `y`: what `finish` makes of its row, its column and its sum.
-pub(super) fn multiply<A: Stored, B: Stored, Y: Send>(
+/// Gives the sums of every row and column to `write`, each once.
+pub(super) fn multiply<A: Stored, B: Stored>(
     workers: &Workers,
     sizes: (usize, usize, usize),
     a: Matrix<'_, A>,
     b: Matrix<'_, B>,
-    y: &mut [Y],
-    finish: impl Fn(usize, usize, f32) -> Y + Sync,
+    write: Write<'_, f32>,
 ) {
     let (m, k, n) = sizes;
-    debug_assert!(a.elements.len() == m * k && b.elements.len() == k * n && y.len() == m * n);
-    if y.is_empty() {
+    debug_assert!(a.elements.len() == m * k && b.elements.len() == k * n);
+    if m == 0 || n == 0 {
         return;
     }
-    let product = Product {
-        sizes,
-        a,
-        b,
-        y: Target {
-            first: y.as_mut_ptr(),
-            columns: n,
-        },
-        finish,
-    };
+    let product = Product { sizes, a, b, write };
     let few = m <= FEW_ROWS && !a.transposed;
     // In simple operations: what is in the cache takes sixteen multiply-adds in the time of one.
     let per_column = k.saturating_mul(m).div_ceil(if few { 16 } else { 32 }).max(1);
@@ -160,23 +127,10 @@ pub(super) fn multiply<A: Stored, B: Stored, Y: Send>(
     }
 }
 
-impl<A, B, Y, F: Fn(usize, usize, f32) -> Y> Part<'_, '_, A, B, Y, F> {
-    #[inline(always)]
-    fn write(&self, row: usize, columns: Range<usize>, sums: &[f32]) {
-        let product = self.product;
-        // SAFETY: within the part; the parts of a product do not overlap, each is run once, and
-        // a row of it is written by one call at a time.
-        let y = unsafe { product.y.row(row, &columns) };
-        for ((y, column), &sum) in y.iter_mut().zip(columns).zip(sums) {
-            *y = (product.finish)(row, column, sum);
-        }
-    }
-}
-
 /// Few rows, B by its rows.
-struct Streamed<'p, 'a, A, B, Y, F>(Part<'p, 'a, A, B, Y, F>);
+struct Streamed<'p, 'a, A, B>(Part<'p, 'a, A, B>);
 
-impl<A: Stored, B: Stored, Y, F: Fn(usize, usize, f32) -> Y> Kernel for Streamed<'_, '_, A, B, Y, F> {
+impl<A: Stored, B: Stored> Kernel for Streamed<'_, '_, A, B> {
     type Output = ();
 
     #[inline(always)]
@@ -206,7 +160,7 @@ impl<A: Stored, B: Stored, Y, F: Fn(usize, usize, f32) -> Y> Kernel for Streamed
             }
         }
         for (row, sums) in rows.zip(sums.chunks_exact(width)) {
-            part.write(row, columns.clone(), sums);
+            (part.product.write)(row, columns.start, sums);
         }
     }
 }
@@ -263,9 +217,9 @@ fn halves_mut<T>(x: &mut [T; 16]) -> (&mut [T; 8], &mut [T; 8]) {
 }
 
 /// Few rows, B by its columns, which lie one behind the other.
-struct Dotted<'p, 'a, A, B, Y, F>(Part<'p, 'a, A, B, Y, F>);
+struct Dotted<'p, 'a, A, B>(Part<'p, 'a, A, B>);
 
-impl<A: Stored, B: Stored, Y, F: Fn(usize, usize, f32) -> Y> Kernel for Dotted<'_, '_, A, B, Y, F> {
+impl<A: Stored, B: Stored> Kernel for Dotted<'_, '_, A, B> {
     type Output = ();
 
     #[inline(always)]
@@ -281,9 +235,9 @@ impl<A: Stored, B: Stored, Y, F: Fn(usize, usize, f32) -> Y> Kernel for Dotted<'
                 let x = &a[row * k..][..k];
                 if several {
                     let sums = dots::<S, A, B, 4>(x, std::array::from_fn(|i| column(at + i)));
-                    part.write(row, at..at + 4, &sums);
+                    (part.product.write)(row, at, &sums);
                 } else {
-                    part.write(row, at..at + 1, &dots::<S, A, B, 1>(x, [column(at)]));
+                    (part.product.write)(row, at, &dots::<S, A, B, 1>(x, [column(at)]));
                 }
             }
             at += if several { 4 } else { 1 };
@@ -324,9 +278,9 @@ fn dots<S: Lanes, A: Stored, B: Stored, const R: usize>(x: &[A], rows: [&[B]; R]
 }
 
 /// Many rows.
-struct Tiled<'p, 'a, A, B, Y, F>(Part<'p, 'a, A, B, Y, F>);
+struct Tiled<'p, 'a, A, B>(Part<'p, 'a, A, B>);
 
-impl<A: Stored, B: Stored, Y, F: Fn(usize, usize, f32) -> Y> Kernel for Tiled<'_, '_, A, B, Y, F> {
+impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
     type Output = ();
 
     #[inline(always)]
@@ -362,7 +316,7 @@ impl<A: Stored, B: Stored, Y, F: Fn(usize, usize, f32) -> Y> Kernel for Tiled<'_
         {
             let columns = first..columns.end.min(first + TILE_COLUMNS);
             for (row, sums) in rows.clone().zip(sums.chunks_exact(TILE_COLUMNS)) {
-                part.write(row, columns.clone(), sums);
+                (part.product.write)(row, columns.start, &sums[..columns.len()]);
             }
         }
     }

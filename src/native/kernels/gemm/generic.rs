@@ -6,6 +6,7 @@
 //! that of k in ascending order.
 
 use super::super::number::{Number, Scalar};
+use super::Write;
 
 /// Up to this many rows, B is streamed.
 const FEW_ROWS: usize = 4;
@@ -23,28 +24,21 @@ const BLOCK_ROWS: usize = 64;
 /// Depth of a panel: with f32, 8 KiB.
 const BLOCK_DEPTH: usize = 256;
 
-/// Writes every element of `y`: what `finish` makes of its row, its column and its sum.
-pub(super) fn multiply<T: Number, Y>(
+/// Gives the sums of every row and column to `write`, each once.
+pub(super) fn multiply<T: Number>(
     (m, k, n): (usize, usize, usize),
     a: &[T],
     b: &[T],
-    y: &mut [Y],
-    finish: &impl Fn(usize, usize, T::Wide) -> Y,
+    write: Write<'_, T::Wide>,
 ) {
     if m <= FEW_ROWS {
-        stream((m, k, n), a, b, y, finish);
+        stream((m, k, n), a, b, write);
     } else {
-        blocked((m, k, n), a, b, y, finish);
+        blocked((m, k, n), a, b, write);
     }
 }
 
-fn stream<T: Number, Y>(
-    (m, k, n): (usize, usize, usize),
-    a: &[T],
-    b: &[T],
-    y: &mut [Y],
-    finish: &impl Fn(usize, usize, T::Wide) -> Y,
-) {
+fn stream<T: Number>((m, k, n): (usize, usize, usize), a: &[T], b: &[T], write: Write<'_, T::Wide>) {
     let mut sums = [[T::Wide::ZERO; STREAM_COLUMNS]; FEW_ROWS];
     for column in (0..n).step_by(STREAM_COLUMNS) {
         let width = STREAM_COLUMNS.min(n - column);
@@ -66,9 +60,7 @@ fn stream<T: Number, Y>(
             }
         }
         for (row, sums) in sums.iter().enumerate().take(m) {
-            for (i, (y, &sum)) in y[row * n + column..][..width].iter_mut().zip(sums).enumerate() {
-                *y = finish(row, column + i, sum);
-            }
+            write(row, column, &sums[..width]);
         }
     }
 }
@@ -87,13 +79,7 @@ fn add_rows<T: Number, const D: usize>(sums: &mut [T::Wide], x: [T::Wide; D], ro
     }
 }
 
-fn blocked<T: Number, Y>(
-    (m, k, n): (usize, usize, usize),
-    a: &[T],
-    b: &[T],
-    y: &mut [Y],
-    finish: &impl Fn(usize, usize, T::Wide) -> Y,
-) {
+fn blocked<T: Number>((m, k, n): (usize, usize, usize), a: &[T], b: &[T], write: Write<'_, T::Wide>) {
     let mut panel = [[T::Wide::ZERO; TILE_COLUMNS]; BLOCK_DEPTH];
     let mut sums = [[T::Wide::ZERO; TILE_COLUMNS]; BLOCK_ROWS];
     for column in (0..n).step_by(TILE_COLUMNS) {
@@ -120,10 +106,7 @@ fn blocked<T: Number, Y>(
                 }
             }
             for (row, sums) in sums.iter().enumerate().take(height) {
-                let y = &mut y[(first_row + row) * n + column..][..width];
-                for (i, (y, &sum)) in y.iter_mut().zip(sums).enumerate() {
-                    *y = finish(first_row + row, column + i, sum);
-                }
+                write(first_row + row, column, &sums[..width]);
             }
         }
     }
