@@ -4,8 +4,10 @@
 //! order that the shapes alone fix, rounded once: it depends neither on the number of threads
 //! nor on how rows and columns are shared out among them.
 //!
-//! [`float`] has the loops for f32, f16 and bf16, [`generic`] those for all other types.
+//! [`float`] has the loops for f32, f16 and bf16, with [`few_rows`] for decode, [`generic`] those
+//! for all other types.
 
+mod few_rows;
 mod float;
 mod generic;
 

@@ -1,35 +1,20 @@
 //! f32, f16 and bf16: sums in f32, in loops over [`Lanes`].
 //!
-//! A sum is that of k in ascending order, with these exceptions, all fixed by the shapes:
-//! with few rows a transposed B is summed in sixteen interleaved lanes. How Y is cut into parts for
-//! threads changes no sum.
-//!
-//! Few rows (up to [`FEW_ROWS`]): B is read once, where it lies. Its rows are streamed, eight at a
-//! time, into sums that stay in the first-level cache; of a transposed B, four rows at a time
-//! are multiplied with those of A. The floor is the bytes of B over the memory's bandwidth. Measured
-//! at 1x4096x4096 on two cores of Zen 3, which read 10.8 GB/s alone and 22 GB/s together: f32 0.95
-//! of it alone and 0.71 together (transposed 0.99 and 0.91), f16 and bf16 0.70 and 0.53 (transposed
-//! 1.2 and 0.9, some of it from the cache).
-//!
-//! More rows: tiles of six rows by sixteen columns in registers (the floor is 2 M N K over the
-//! rate of multiply-adds), whose operands are copied so that they are read in order: per part,
-//! [`BLOCK_DEPTH`] columns of A for all of its rows, in tiles of six rows; of B four panels of
-//! sixteen columns at a time. Measured at 512x4864x896 in f32: 66 Gflop/s of 92 alone, 113 together.
+//! Few rows: see [`few_rows`](super::few_rows). More rows: tiles of six rows by sixteen columns in
+//! registers (the floor is 2 M N K over the rate of multiply-adds), whose operands are copied so
+//! that they are read in order: per part, [`BLOCK_DEPTH`] columns of A for all of its rows, in
+//! tiles of six rows; of B four panels of sixteen columns at a time. A sum is that of k in
+//! ascending order. Measured at 512x4864x896 in f32: 66 Gflop/s of 92 alone, 113 together.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use super::super::simd::{Kernel, Lanes, Stored, run};
-use super::{Matrix, Write};
+use super::{Matrix, Write, few_rows};
 use crate::native::workers::{MIN_PART, Workers};
 
 /// Up to this many rows, B is used where it lies.
 const FEW_ROWS: usize = 4;
-/// Rows of B that are added to the sums in one pass over them.
-const STREAM_DEPTH: usize = 8;
-/// Columns whose sums are kept while B is streamed, at most.
-const STREAM_COLUMNS: usize = 1024;
-
 const TILE_ROWS: usize = 6;
 const TILE_COLUMNS: usize = 16;
 /// Panels of B that are copied together: 256 bytes of f32 of each row.
@@ -56,14 +41,6 @@ struct Product<'a, A, B> {
     write: Write<'a, f32>,
 }
 
-/// A part: those rows and columns of Y.
-struct Part<'p, 'a, A, B> {
-    product: &'p Product<'a, A, B>,
-    rows: Range<usize>,
-    columns: Range<usize>,
-    room: &'p mut [f32],
-}
-
 /// Gives the sums of every row and column to `write`, each once.
 pub(super) fn multiply<A: Stored, B: Stored>(
     workers: &Workers,
@@ -77,48 +54,35 @@ pub(super) fn multiply<A: Stored, B: Stored>(
     if m == 0 || n == 0 {
         return;
     }
-    let product = Product { sizes, a, b, write };
-    let few = m <= FEW_ROWS && !a.transposed;
-    // In simple operations: what is in the cache takes sixteen multiply-adds in the time of one.
-    let per_column = k.saturating_mul(m).div_ceil(if few { 16 } else { 32 }).max(1);
+    match (m <= FEW_ROWS && !a.transposed, b.transposed) {
+        (true, false) => few_rows::stream(workers, sizes, a.elements, b.elements, write),
+        (true, true) => few_rows::dot(workers, sizes, a.elements, b.elements, write),
+        (false, _) => tiles(workers, Product { sizes, a, b, write }),
+    }
+}
+
+fn tiles<A: Stored, B: Stored>(workers: &Workers, product: Product<'_, A, B>) {
+    let (m, k, n) = product.sizes;
+    // In simple operations: thirty-two multiply-adds take the time of one.
+    let per_column = k.saturating_mul(m).div_ceil(32).max(1);
     let least = MIN_PART.div_ceil(per_column).max(4 * TILE_COLUMNS);
-    let (most, share) = match few {
-        true => (STREAM_COLUMNS, 2),
-        false => (BLOCK_COLUMNS, 1),
-    };
     let row_parts = m.div_ceil(BLOCK_ROWS).max(1);
-    let height = match few {
-        true => m,
-        false => m.div_ceil(row_parts).next_multiple_of(TILE_ROWS),
-    };
-    let threads = workers.threads() * share;
-    let width = n.div_ceil(threads.div_ceil(row_parts));
-    let width = width.clamp(least.min(most), most).next_multiple_of(TILE_COLUMNS);
+    let height = m.div_ceil(row_parts).next_multiple_of(TILE_ROWS);
+    let width = n.div_ceil(workers.threads().div_ceil(row_parts));
+    let width = width
+        .clamp(least.min(BLOCK_COLUMNS), BLOCK_COLUMNS)
+        .next_multiple_of(TILE_COLUMNS);
     let column_parts = n.div_ceil(width);
     let part = |index: usize| {
         let (row, column) = (index / column_parts * height, index % column_parts * width);
-        let rows = row..m.min(row + height);
-        let columns = column..n.min(column + width);
         ROOM.with_borrow_mut(|room| {
-            let wanted = match (few, b.transposed) {
-                (true, false) => FEW_ROWS * STREAM_COLUMNS,
-                (true, true) => 0,
-                (false, _) => A_ROOM + B_ROOM + SUMS_ROOM,
-            };
-            if room.len() < wanted {
-                room.resize(wanted, 0.0);
-            }
-            let part = Part {
+            room.resize(A_ROOM + B_ROOM + SUMS_ROOM, 0.0);
+            run(Tiled {
                 product: &product,
-                rows,
-                columns,
+                rows: row..m.min(row + height),
+                columns: column..n.min(column + width),
                 room,
-            };
-            match (few, b.transposed) {
-                (true, false) => run(Streamed(part)),
-                (true, true) => run(Dotted(part)),
-                (false, _) => run(Tiled(part)),
-            }
+            });
         });
     };
     match row_parts * column_parts {
@@ -127,168 +91,26 @@ pub(super) fn multiply<A: Stored, B: Stored>(
     }
 }
 
-/// Few rows, B by its rows.
-struct Streamed<'p, 'a, A, B>(Part<'p, 'a, A, B>);
-
-impl<A: Stored, B: Stored> Kernel for Streamed<'_, '_, A, B> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes>(self) {
-        let mut part = self.0;
-        let (_, k, n) = part.product.sizes;
-        let (a, b) = (part.product.a.elements, part.product.b.elements);
-        let (columns, rows) = (part.columns.clone(), part.rows.clone());
-        let width = columns.len();
-        let sums = std::mem::take(&mut part.room);
-        let sums = &mut sums[..rows.len() * width];
-        sums.fill(0.0);
-        let b_row = |depth: usize| &b[depth * n + columns.start..][..width];
-        let whole = k - k % STREAM_DEPTH;
-        for depth in (0..whole).step_by(STREAM_DEPTH) {
-            let b_rows: [&[B]; STREAM_DEPTH] = std::array::from_fn(|i| b_row(depth + i));
-            for (row, sums) in rows.clone().zip(sums.chunks_exact_mut(width)) {
-                let x: [f32; STREAM_DEPTH] = std::array::from_fn(|i| a[row * k + depth + i].widen());
-                // The rows that come next, for the first row only.
-                let ahead = if row == rows.start { STREAM_DEPTH * n } else { 0 };
-                add_rows::<S, B, STREAM_DEPTH>(sums, x, b_rows, ahead);
-            }
-        }
-        for depth in whole..k {
-            for (row, sums) in rows.clone().zip(sums.chunks_exact_mut(width)) {
-                add_rows::<S, B, 1>(sums, [a[row * k + depth].widen()], [b_row(depth)], 0);
-            }
-        }
-        for (row, sums) in rows.zip(sums.chunks_exact(width)) {
-            (part.product.write)(row, columns.start, sums);
-        }
-    }
+/// A part: those rows and columns of Y.
+struct Tiled<'p, 'a, A, B> {
+    product: &'p Product<'a, A, B>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    room: &'p mut [f32],
 }
-
-/// sums[j] += x[0] * rows[0][j], then x[1] * rows[1][j], and so on. What lies `ahead` elements
-/// behind is asked for, if that is not 0.
-#[inline(always)]
-fn add_rows<S: Lanes, B: Stored, const D: usize>(
-    sums: &mut [f32],
-    x: [f32; D],
-    rows: [&[B]; D],
-    ahead: usize,
-) {
-    let wide = x.map(S::splat);
-    let (blocks, rest) = sums.as_chunks_mut::<16>();
-    let at = blocks.len() * 16;
-    // All of one length, which the compiler sees.
-    let whole: [&[[B; 16]]; D] = rows.map(|row| &row.as_chunks().0[..blocks.len()]);
-    for (j, block) in blocks.iter_mut().enumerate() {
-        let (low, high) = halves_mut(block);
-        let mut sum = [S::load(low), S::load(high)];
-        for i in 0..D {
-            if ahead > 0 && (size_of::<B>() == 4 || j % 2 == 0) {
-                S::prefetch(rows[i], j * 16 + ahead);
-            }
-            let (b_low, b_high) = halves(&whole[i][j]);
-            sum = [
-                S::multiply_add(wide[i], B::load::<S>(b_low), sum[0]),
-                S::multiply_add(wide[i], B::load::<S>(b_high), sum[1]),
-            ];
-        }
-        S::store(sum[0], low);
-        S::store(sum[1], high);
-    }
-    let rows = rows.map(|row| &row[at..][..rest.len()]);
-    for (j, sum) in rest.iter_mut().enumerate() {
-        for i in 0..D {
-            *sum = S::multiply_add_one(x[i], rows[i][j].widen(), *sum);
-        }
-    }
-}
-
-/// Both halves of sixteen elements.
-#[inline(always)]
-fn halves<T>(x: &[T; 16]) -> (&[T; 8], &[T; 8]) {
-    let (low, high) = x.as_chunks::<8>().0.split_at(1);
-    (&low[0], &high[0])
-}
-
-#[inline(always)]
-fn halves_mut<T>(x: &mut [T; 16]) -> (&mut [T; 8], &mut [T; 8]) {
-    let (low, high) = x.as_chunks_mut::<8>().0.split_at_mut(1);
-    (&mut low[0], &mut high[0])
-}
-
-/// Few rows, B by its columns, which lie one behind the other.
-struct Dotted<'p, 'a, A, B>(Part<'p, 'a, A, B>);
-
-impl<A: Stored, B: Stored> Kernel for Dotted<'_, '_, A, B> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes>(self) {
-        let part = self.0;
-        let (_, k, _) = part.product.sizes;
-        let (a, b) = (part.product.a.elements, part.product.b.elements);
-        let column = |column: usize| &b[column * k..][..k];
-        let mut at = part.columns.start;
-        while at < part.columns.end {
-            let several = at + 4 <= part.columns.end;
-            for row in part.rows.clone() {
-                let x = &a[row * k..][..k];
-                if several {
-                    let sums = dots::<S, A, B, 4>(x, std::array::from_fn(|i| column(at + i)));
-                    (part.product.write)(row, at, &sums);
-                } else {
-                    (part.product.write)(row, at, &dots::<S, A, B, 1>(x, [column(at)]));
-                }
-            }
-            at += if several { 4 } else { 1 };
-        }
-    }
-}
-
-/// The dot products of x with each of `rows`.
-#[inline(always)]
-fn dots<S: Lanes, A: Stored, B: Stored, const R: usize>(x: &[A], rows: [&[B]; R]) -> [f32; R] {
-    let mut lanes = [[S::splat(0.0); 2]; R];
-    let (chunks, rest) = x.as_chunks::<16>();
-    let at = chunks.len() * 16;
-    let whole: [&[[B; 16]]; R] = rows.map(|row| &row.as_chunks().0[..chunks.len()]);
-    for (j, chunk) in chunks.iter().enumerate() {
-        let (low, high) = halves(chunk);
-        let (low, high) = (A::load::<S>(low), A::load::<S>(high));
-        for r in 0..R {
-            if size_of::<B>() == 4 || j % 2 == 0 {
-                S::prefetch(rows[r], j * 16 + 1024 / size_of::<B>());
-            }
-            let (b_low, b_high) = halves(&whole[r][j]);
-            lanes[r][0] = S::multiply_add(low, B::load::<S>(b_low), lanes[r][0]);
-            lanes[r][1] = S::multiply_add(high, B::load::<S>(b_high), lanes[r][1]);
-        }
-    }
-    let mut sums = [0.0; R];
-    for r in 0..R {
-        let mut all = [[0.0; 8]; 2];
-        S::store(lanes[r][0], &mut all[0]);
-        S::store(lanes[r][1], &mut all[1]);
-        sums[r] = all.as_flattened().iter().sum();
-        for (x, b) in rest.iter().zip(&rows[r][at..]) {
-            sums[r] = S::multiply_add_one(x.widen(), b.widen(), sums[r]);
-        }
-    }
-    sums
-}
-
-/// Many rows.
-struct Tiled<'p, 'a, A, B>(Part<'p, 'a, A, B>);
 
 impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Lanes>(self) {
-        let mut part = self.0;
-        let sizes @ (_, k, _) = part.product.sizes;
-        let (rows, columns) = (part.rows.clone(), part.columns.clone());
-        let room = std::mem::take(&mut part.room);
+        let Tiled {
+            product,
+            rows,
+            columns,
+            room,
+        } = self;
+        let sizes @ (_, k, _) = product.sizes;
         let (a_room, room) = room.split_at_mut(A_ROOM);
         let (b_room, sums) = room.split_at_mut(B_ROOM);
         // A tile of Y is contiguous, [6][16]; the tiles of a panel follow one another.
@@ -297,11 +119,11 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
         sums[..panels * panel_sums].fill(0.0);
         for first_depth in (0..k).step_by(BLOCK_DEPTH) {
             let depths = first_depth..k.min(first_depth + BLOCK_DEPTH);
-            copy_a::<S, A>(part.product.a, sizes, rows.clone(), depths.clone(), a_room);
+            copy_a::<S, A>(product.a, sizes, rows.clone(), depths.clone(), a_room);
             let mut of_panels = sums.chunks_exact_mut(panel_sums);
             for first in columns.clone().step_by(PANELS * TILE_COLUMNS) {
                 let several = first..columns.end.min(first + PANELS * TILE_COLUMNS);
-                copy_b::<S, B>(part.product.b, sizes, depths.clone(), several.clone(), b_room);
+                copy_b::<S, B>(product.b, sizes, depths.clone(), several.clone(), b_room);
                 let b_panels = b_room.chunks_exact(depths.len() * TILE_COLUMNS);
                 let count = several.len().div_ceil(TILE_COLUMNS);
                 for (b_panel, sums) in b_panels.take(count).zip(&mut of_panels) {
@@ -316,7 +138,7 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
         {
             let columns = first..columns.end.min(first + TILE_COLUMNS);
             for (row, sums) in rows.clone().zip(sums.chunks_exact(TILE_COLUMNS)) {
-                (part.product.write)(row, columns.start, &sums[..columns.len()]);
+                (product.write)(row, columns.start, &sums[..columns.len()]);
             }
         }
     }
@@ -484,4 +306,17 @@ fn add_tile<S: Lanes, const R: usize>(a: &[f32], b: &[f32], sums: &mut [f32]) {
         S::store(tile[r][0], &mut sums[2 * r]);
         S::store(tile[r][1], &mut sums[2 * r + 1]);
     }
+}
+
+/// Both halves of sixteen elements.
+#[inline(always)]
+pub(super) fn halves<T>(x: &[T; 16]) -> (&[T; 8], &[T; 8]) {
+    let (low, high) = x.as_chunks::<8>().0.split_at(1);
+    (&low[0], &high[0])
+}
+
+#[inline(always)]
+pub(super) fn halves_mut<T>(x: &mut [T; 16]) -> (&mut [T; 8], &mut [T; 8]) {
+    let (low, high) = x.as_chunks_mut::<8>().0.split_at_mut(1);
+    (&mut low[0], &mut high[0])
 }
