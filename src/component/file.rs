@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use memmap2::Mmap;
+#[cfg(feature = "native")]
+use memmap2::UncheckedAdvice;
 
 /// The most bytes of a metadata file, a chat template or a tokenizer's configuration.
 pub const TEXT_LIMIT: u64 = 16 << 20;
@@ -20,6 +22,31 @@ pub struct MappedFile(Option<Mmap>);
 impl AsRef<[u8]> for MappedFile {
     fn as_ref(&self) -> &[u8] {
         self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl MappedFile {
+    /// Whether `bytes` are bytes of this mapping.
+    #[cfg(feature = "native")]
+    pub fn contains(&self, bytes: &[u8]) -> bool {
+        let (file, bytes) = (self.as_ref().as_ptr_range(), bytes.as_ptr_range());
+        file.start <= bytes.start && bytes.end <= file.end
+    }
+
+    /// Lets the system take back the memory of some of the file's bytes, which will hardly be
+    /// read again; if they are, it fetches them again. Does nothing for other bytes.
+    #[cfg(feature = "native")]
+    pub fn give_back(&self, bytes: &[u8]) {
+        let Some(mapping) = self.0.as_ref().filter(|_| self.contains(bytes)) else {
+            return;
+        };
+        let offset = bytes.as_ptr().addr() - mapping.as_ptr().addr();
+        // SAFETY: the range is in the mapping, which is of a file and read-only: what is dropped is
+        // no more than a copy of what the file has, so slices of it read the same afterwards.
+        let advised =
+            unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, bytes.len()) };
+        // Only advice.
+        drop(advised);
     }
 }
 

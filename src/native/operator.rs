@@ -12,6 +12,24 @@ use super::value::{Value, ValueRef};
 use super::workers::Workers;
 use crate::component::AlignedBytes;
 
+/// What runs read of the constants that [`Operator::prepare`] was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    /// The constants.
+    AsGiven,
+    /// The operator's own copy, mostly.
+    Packed,
+}
+
+impl Prepared {
+    pub fn of<T>(packed: &Option<T>) -> Self {
+        match packed {
+            Some(_) => Prepared::Packed,
+            None => Prepared::AsGiven,
+        }
+    }
+}
+
 /// An operator of a node: attributes read, ready to run any number of times.
 ///
 /// It keeps no state between runs that could change a result, and its results depend on
@@ -31,8 +49,8 @@ pub trait Operator: Debug + Send + Sync {
     /// Called at load, when the graph is as it will run, with the inputs that are constants: to
     /// keep them in the layout of the kernel. Runs are given the inputs all the same, and constants
     /// that do not fit are an error of theirs.
-    fn prepare(&mut self, _constants: &[Option<TensorRef<'_>>]) -> Result<(), OpError> {
-        Ok(())
+    fn prepare(&mut self, _constants: &[Option<TensorRef<'_>>]) -> Result<Prepared, OpError> {
+        Ok(Prepared::AsGiven)
     }
 
     /// Computes the outputs that are [used](RunContext::output_used).

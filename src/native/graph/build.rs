@@ -206,7 +206,7 @@ impl<'m> Loader<'m> {
                 *first_body = bodies;
                 bodies += count;
             }
-            if let Err(error) = node.prepare(&facts) {
+            if let Err(error) = node.prepare(&facts, &|weight| self.model.give_back(weight)) {
                 return Err(node.error(error));
             }
         }

@@ -30,7 +30,7 @@ pub(super) use self::ports::declared_io;
 use super::control::Control;
 use super::element::ElementType;
 use super::infer::{Fact, InferContext, Kind};
-use super::operator::{OpError, Operator};
+use super::operator::{OpError, Operator, Prepared};
 use super::tensor::{Tensor, TensorRef};
 use crate::component::{ComponentErrorKind, ComponentIo};
 
@@ -110,15 +110,23 @@ impl Node {
         }
     }
 
-    /// Lets the operator pack its constants.
-    fn prepare(&mut self, facts: &[Fact]) -> Result<(), OpError> {
+    /// Lets the operator pack its constants; `give_back` is called with those that no run will
+    /// read where they lie.
+    fn prepare(&mut self, facts: &[Fact], give_back: &dyn Fn(&[u8])) -> Result<(), OpError> {
         let Action::Kernel(operator) = &mut self.action else {
             return Ok(());
         };
         let constant = |value: ValueId| facts.get(value.index())?.value.as_ref().map(Tensor::view);
         let inputs: SmallVec<[Option<TensorRef<'_>>; 8]> =
             self.inputs.iter().map(|input| input.and_then(constant)).collect();
-        operator.prepare(&inputs)
+        if operator.prepare(&inputs)? == Prepared::Packed {
+            let bytes = inputs
+                .iter()
+                .flatten()
+                .filter_map(|constant| constant.bytes().ok());
+            bytes.for_each(give_back);
+        }
+        Ok(())
     }
 
     /// Infers the node's outputs from what is known of its inputs.

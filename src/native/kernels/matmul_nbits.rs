@@ -27,7 +27,7 @@ use super::packed_weights::{
 use crate::native::element::ElementType;
 use crate::native::infer::{Fact, InferContext, SymDim};
 use crate::native::node::NodeInfo;
-use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::operator::{OpError, Operator, Prepared, RunContext};
 use crate::native::tensor::{Dims, TensorRef, element_count};
 
 const A: usize = 0;
@@ -113,7 +113,7 @@ impl Operator for MatMulNBits {
         Ok(())
     }
 
-    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<(), OpError> {
+    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<Prepared, OpError> {
         let constant = |index: usize| constants.get(index).copied().flatten();
         let needed = [
             (B, true),
@@ -125,7 +125,7 @@ impl Operator for MatMulNBits {
             .iter()
             .any(|&(index, needed)| needed && constant(index).is_none())
         {
-            return Ok(());
+            return Ok(Prepared::AsGiven);
         }
         self.packed = match constant(SCALES).map(|scales| scales.element_type()) {
             Some(ElementType::Float32) => self.pack::<f32>(&constant)?,
@@ -133,7 +133,7 @@ impl Operator for MatMulNBits {
             Some(ElementType::Bfloat16) => self.pack::<bf16>(&constant)?,
             _ => None,
         };
-        Ok(())
+        Ok(Prepared::of(&self.packed))
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {

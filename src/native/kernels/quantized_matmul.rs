@@ -25,7 +25,7 @@ use super::quantized::{Quantized, with_quantized};
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDims};
 use crate::native::node::NodeInfo;
-use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::operator::{OpError, Operator, Prepared, RunContext};
 use crate::native::tensor::{TensorRef, element_count};
 use crate::native::workers::Workers;
 
@@ -270,9 +270,9 @@ impl Operator for MatMulInteger {
         infer_product(cx, [0, 1], Some(ElementType::Int32))
     }
 
-    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<(), OpError> {
+    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<Prepared, OpError> {
         self.packed = PackedB::of_constant(constants, 1)?;
-        Ok(())
+        Ok(Prepared::of(&self.packed))
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
@@ -332,9 +332,9 @@ impl Operator for QLinearMatMul {
         infer_product(cx, [0, 3], input_type(cx, 7))
     }
 
-    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<(), OpError> {
+    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<Prepared, OpError> {
         self.packed = PackedB::of_constant(constants, 3)?;
-        Ok(())
+        Ok(Prepared::of(&self.packed))
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {

@@ -1,12 +1,15 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::onnx::StringStringEntryProto;
 use super::tensor_proto::TensorProtoError;
-use crate::component::{ComponentErrorKind, LocationError, ModelSource, SharedBytes, locate, map_regular};
+use crate::component::{
+    ComponentErrorKind, LocationError, MappedFile, ModelSource, SharedBytes, locate, map_regular,
+};
 
 /// Bytes of the caller as an owner for [`Bytes`].
 pub(super) struct Shared(pub(super) SharedBytes);
@@ -17,22 +20,48 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// Maps a model file.
-pub(super) fn map_model(path: &Path) -> Result<Bytes, ComponentErrorKind> {
-    map(path).map_err(|source| ComponentErrorKind::Io {
-        path: path.to_owned(),
-        source,
-    })
+/// A mapped file as an owner for [`Bytes`].
+struct Mapped(Arc<MappedFile>);
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
 }
 
-fn map(path: &Path) -> io::Result<Bytes> {
-    Ok(Bytes::from_owner(map_regular(path)?))
+/// The files that a model is mapped from.
+#[derive(Default)]
+pub(super) struct MappedFiles(Vec<Arc<MappedFile>>);
+
+impl MappedFiles {
+    /// Maps a model file.
+    pub(super) fn map_model(&mut self, path: &Path) -> Result<Bytes, ComponentErrorKind> {
+        self.map(path).map_err(|source| ComponentErrorKind::Io {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    fn map(&mut self, path: &Path) -> io::Result<Bytes> {
+        let file = Arc::new(map_regular(path)?);
+        self.0.push(file.clone());
+        Ok(Bytes::from_owner(Mapped(file)))
+    }
+
+    /// Lets the system take back the memory of bytes that will hardly be read again, if they
+    /// lie in one of the files.
+    pub(super) fn give_back(&self, bytes: &[u8]) {
+        if let Some(file) = self.0.iter().find(|file| file.contains(bytes)) {
+            file.give_back(bytes);
+        }
+    }
 }
 
 /// The external data of a model, each file mapped once.
 pub(super) struct ExternalFiles {
     place: Place,
-    mapped: HashMap<String, Bytes>,
+    /// By location, of files and of memory.
+    found: HashMap<String, Bytes>,
 }
 
 enum Place {
@@ -53,7 +82,7 @@ impl ExternalFiles {
         };
         ExternalFiles {
             place,
-            mapped: HashMap::new(),
+            found: HashMap::new(),
         }
     }
 
@@ -61,6 +90,7 @@ impl ExternalFiles {
     /// tensor's `external_data`.
     pub(super) fn find(
         &mut self,
+        files: &mut MappedFiles,
         entries: &[StringStringEntryProto],
     ) -> Result<(Bytes, Option<usize>), TensorProtoError> {
         let get = |key: &str| {
@@ -80,7 +110,7 @@ impl ExternalFiles {
             .ok_or_else(|| TensorProtoError::Invalid("external data has no location".into()))?;
         let offset = number("offset")?.unwrap_or(0);
         let length = number("length")?;
-        let file = self.file(location)?;
+        let file = self.file(files, location)?;
         if offset > file.len() {
             return Err(TensorProtoError::Invalid(format!(
                 "external data starts at byte {offset} of \"{location}\", which has {} bytes",
@@ -90,14 +120,16 @@ impl ExternalFiles {
         Ok((file.slice(offset..), length))
     }
 
-    fn file(&mut self, location: &str) -> Result<Bytes, TensorProtoError> {
-        if let Some(bytes) = self.mapped.get(location) {
+    fn file(&mut self, mapped: &mut MappedFiles, location: &str) -> Result<Bytes, TensorProtoError> {
+        if let Some(bytes) = self.found.get(location) {
             return Ok(bytes.clone());
         }
         let bytes = match &self.place {
             Place::Folder { folder, root } => {
                 let path = inside(folder, root, location)?;
-                map(&path).map_err(|source| TensorProtoError::Io { path, source })?
+                mapped
+                    .map(&path)
+                    .map_err(|source| TensorProtoError::Io { path, source })?
             }
             Place::Memory { files } => {
                 let (_, bytes) = files.iter().find(|(name, _)| name == location).ok_or_else(|| {
@@ -108,7 +140,7 @@ impl ExternalFiles {
                 Bytes::from_owner(Shared(bytes.clone()))
             }
         };
-        self.mapped.insert(location.to_owned(), bytes.clone());
+        self.found.insert(location.to_owned(), bytes.clone());
         Ok(bytes)
     }
 }

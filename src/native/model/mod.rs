@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 
-use self::file::ExternalFiles;
+use self::file::{ExternalFiles, MappedFiles};
 use self::onnx::{ModelProto, OptionalProto, SequenceProto, TensorProto};
 use super::element::ElementType;
 use super::tensor::Tensor;
@@ -29,12 +29,14 @@ pub(super) struct Model {
     pub(super) proto: ModelProto,
     path: Option<PathBuf>,
     external: ExternalFiles,
+    files: MappedFiles,
 }
 
 impl Model {
     pub(super) fn open(source: &ModelSource) -> Result<Model, ComponentErrorKind> {
+        let mut files = MappedFiles::default();
         let bytes = match source {
-            ModelSource::File { path, .. } => file::map_model(path)?,
+            ModelSource::File { path, .. } => files.map_model(path)?,
             ModelSource::Memory { model, .. } => Bytes::from_owner(file::Shared(model.clone())),
         };
         let path = source.path().map(PathBuf::from);
@@ -63,8 +65,14 @@ impl Model {
         Ok(Model {
             proto,
             external: ExternalFiles::new(source),
+            files,
             path,
         })
+    }
+
+    /// Lets the system take back the memory of a weight of which a copy is used.
+    pub(super) fn give_back(&self, weight: &[u8]) {
+        self.files.give_back(weight);
     }
 
     /// An error about this model.
@@ -90,8 +98,8 @@ impl Model {
 
     /// The value of a tensor of this model; `what` names it in errors.
     pub(super) fn tensor(&mut self, proto: &TensorProto, what: &str) -> Result<Tensor, ComponentErrorKind> {
-        let external = &mut self.external;
-        tensor_proto::read(proto, &mut |entries| external.find(entries)).map_err(|error| {
+        let Model { external, files, .. } = self;
+        tensor_proto::read(proto, &mut |entries| external.find(files, entries)).map_err(|error| {
             use tensor_proto::TensorProtoError as E;
             match error {
                 E::OutOfMemory { bytes } => ComponentErrorKind::OutOfMemory {
