@@ -70,7 +70,7 @@ fn weights_that_were_packed_leave_it() {
     let size = fs::metadata(&weights).unwrap().len() as usize;
     assert_eq!(size, 5 << 20);
 
-    let source = ModelSource::file(&folder.path().join("model.onnx"));
+    let source = ModelSource::file(folder.path().join("model.onnx"));
     let mut session = NativeSession::load("part", &source, &NativeOptions::default()).unwrap();
     let session: &mut dyn ComponentSession = &mut session;
     let left = resident(&weights);
