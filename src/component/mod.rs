@@ -27,7 +27,9 @@ pub use copies::{copied_bytes, count_copy};
 pub use dtype::DataType;
 pub use error::{ComponentError, ComponentErrorKind};
 #[cfg(any(feature = "native", feature = "ort"))]
-pub(crate) use file::{MappedFile, map_regular};
+#[cfg(feature = "native")]
+pub(crate) use file::MappedFile;
+pub(crate) use file::map_regular;
 pub(crate) use file::{TEXT_LIMIT, TOKENIZER_LIMIT, check_size, open_regular, read_regular};
 pub use io::{ComponentIo, Dim, Port, PortType};
 pub(crate) use session::check_value;
