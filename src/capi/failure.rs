@@ -87,7 +87,8 @@ fn tensor_code(error: &TensorError) -> i32 {
         TensorError::RankTooHigh { .. }
         | TensorError::NegativeDim { .. }
         | TensorError::Overflow { .. }
-        | TensorError::ByteLength { .. } => OXP_ERR_INVALID_TENSOR,
+        | TensorError::ByteLength { .. }
+        | TensorError::CacheRoom { .. } => OXP_ERR_INVALID_TENSOR,
     }
 }
 

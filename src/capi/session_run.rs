@@ -193,7 +193,9 @@ pub unsafe extern "C" fn oxp_session_run_alloc(
             for (name, result) in names.iter().zip(results) {
                 match result {
                     OutputResult::Owned(tensor) => tensors.push((name.to_string(), tensor)),
-                    OutputResult::InRoom { .. } | OutputResult::Pending => return Err(no_result(name)),
+                    OutputResult::InRoom { .. } | OutputResult::InCache { .. } | OutputResult::Pending => {
+                        return Err(no_result(name));
+                    }
                 }
             }
             out.set(handle::create(OutputsObject::new(tensors)));
@@ -389,7 +391,7 @@ impl<'a> Rooms<'a> {
                         room.describe(dtype, &shape, bytes)
                     }
                     OutputResult::Owned(tensor) => room.store(tensor.view()),
-                    OutputResult::Pending => return Err(no_result(name)),
+                    OutputResult::InCache { .. } | OutputResult::Pending => return Err(no_result(name)),
                 };
             }
         }

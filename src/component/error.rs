@@ -90,6 +90,8 @@ pub enum ComponentErrorKind {
     DuplicateInput { port: String },
     #[error("output \"{port}\" was asked for twice; ask for each output once")]
     DuplicateOutput { port: String },
+    #[error("output \"{present}\" is not input \"{past}\" with rows added where it lies")]
+    NoSuchCache { past: String, present: String },
     #[error("port \"{port}\" is {found}, a type that does not cross this interface")]
     UnsupportedPortType { port: String, found: String },
     #[error(
@@ -166,6 +168,7 @@ impl ComponentErrorKind {
             | K::WrongDtype { port, .. }
             | K::WrongRank { port, .. }
             | K::WrongDim { port, .. }
+            | K::NoSuchCache { present: port, .. }
             | K::BadTensor { port, .. } => Some(port),
             _ => None,
         }

@@ -11,6 +11,7 @@
 //! called through `<dyn ComponentSession>::run`, which checks the request first, so that
 //! a wrong request gets the same answer from every backend.
 
+mod cache;
 mod control;
 mod copies;
 mod dtype;
@@ -22,8 +23,11 @@ mod shown;
 mod source;
 mod tensor;
 
+pub(crate) use cache::room_len;
+pub use cache::{CacheRoom, InPlaceCache};
 pub use control::{CancelToken, CancelWatch, Interrupt, RunControl};
-pub use copies::{copied_bytes, count_copy};
+pub(crate) use copies::count_cache_write;
+pub use copies::{copied_bytes, count_copy, written_cache_bytes};
 pub use dtype::DataType;
 pub use error::{ComponentError, ComponentErrorKind};
 #[cfg(any(feature = "native", feature = "ort"))]

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
+use super::cache::{CacheRoom, InPlaceCache, check_caches};
 use super::tensor::{AlignedBytes, ComponentTensor, Shape, TensorView, byte_len};
 use super::{
     ComponentError, ComponentErrorKind, ComponentIo, DataType, Port, PortType, RunControl, count_copy,
@@ -48,6 +49,9 @@ pub struct Output<'a> {
     /// Only the last row, along the last dim, is of use: a backend may leave out those before
     /// it, and each dim but the last is then 1. One that does not gives all of them.
     pub last_row: bool,
+    /// The value is the past that lies here, and rows behind it: only for outputs that
+    /// [`in_place_caches`](ComponentSession::in_place_caches) lists.
+    pub cache: Option<CacheRoom<'a>>,
     /// Set by a call that succeeds.
     pub result: OutputResult,
 }
@@ -60,6 +64,7 @@ impl<'a> Output<'a> {
             room: None,
             known_shape: None,
             last_row: false,
+            cache: None,
             result: OutputResult::Pending,
         }
     }
@@ -88,6 +93,9 @@ pub enum OutputResult {
     Pending,
     /// It fills the first `byte_len(dtype, shape)` bytes of the room.
     InRoom { dtype: DataType, shape: Shape },
+    /// It is the past in the memory of its cache, and behind that the rows that make it this
+    /// shape.
+    InCache { dtype: DataType, shape: Shape },
     /// There was no room, or it was too small.
     Owned(ComponentTensor),
 }
@@ -96,7 +104,9 @@ impl OutputResult {
     pub fn dtype_and_shape(&self) -> Option<(DataType, &[i64])> {
         match self {
             OutputResult::Pending => None,
-            OutputResult::InRoom { dtype, shape } => Some((*dtype, shape)),
+            OutputResult::InRoom { dtype, shape } | OutputResult::InCache { dtype, shape } => {
+                Some((*dtype, shape))
+            }
             OutputResult::Owned(tensor) => Some((tensor.dtype(), tensor.shape())),
         }
     }
@@ -117,6 +127,12 @@ pub trait ComponentSession: Send {
 
     /// The model's metadata (`ModelProto.metadata_props`, then producer and so on), in order.
     fn metadata(&self) -> &[(String, String)];
+
+    /// The caches that a run makes longer in place when it is given their memory. None, if the
+    /// backend does not say.
+    fn in_place_caches(&self) -> &[InPlaceCache] {
+        &[]
+    }
 
     /// Shapes that these inputs will give, without running: one per entry of `outputs`,
     /// `None` where only a run can tell. The request has been checked.
@@ -153,14 +169,18 @@ impl dyn ComponentSession + '_ {
         control: &RunControl,
     ) -> Result<(), ComponentError> {
         let name = self.name();
+        let caches = outputs.iter().filter_map(|output| output.cache.as_ref());
+        let pasts = caches.map(|cache| (cache.past(), cache.dtype(), cache.shape()));
         check_inputs(
             self.io(),
             inputs
                 .iter()
-                .map(|input| (input.name, input.value.dtype(), input.value.shape())),
+                .map(|input| (input.name, input.value.dtype(), input.value.shape()))
+                .chain(pasts),
         )
         .and_then(|()| check_outputs(self.io(), outputs.iter().map(|output| output.name)))
         .map_err(|kind| ComponentError::new(name, kind))?;
+        check_caches(self, outputs)?;
         if inputs.iter().all(|input| input.value.is_aligned()) {
             return self.execute(inputs, outputs, control);
         }

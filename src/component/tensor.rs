@@ -31,6 +31,12 @@ pub enum TensorError {
         found: u64,
         expected: u64,
     },
+    #[error("a cache of shape {} with room for {capacity} rows along dim {axis}", display_shape(.shape))]
+    CacheRoom {
+        shape: Shape,
+        axis: usize,
+        capacity: usize,
+    },
     #[error("cannot allocate {bytes} bytes")]
     OutOfMemory { bytes: u64 },
 }

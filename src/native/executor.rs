@@ -6,10 +6,10 @@ use super::control::{BodyState, Control, ControlContext, ControlError};
 use super::element::ElementType;
 use super::graph::{Action, Graph, Node, Plan, ValueId};
 use super::operator::{OpError, Operator};
-use super::output::Memory;
+use super::output::{CacheMemory, Memory, NodeRoom};
 use super::tensor::{Dims, TensorRef};
 use super::value::{Value, ValueRef};
-use super::workspace::{NodeRoom, Workspace};
+use super::workspace::Workspace;
 use crate::component::{ComponentErrorKind, RunControl};
 
 /// Where a value is during a run. Constants of the graph are in its facts, not here.
@@ -28,10 +28,12 @@ enum Slot {
         index: usize,
         dims: Dims,
     },
+    /// An output of the graph that is in the caller's cache.
+    InCache {
+        ty: ElementType,
+        dims: Dims,
+    },
 }
-
-/// The index of a room, and its memory while a node writes it.
-type TakenRoom<'r> = (usize, &'r mut [MaybeUninit<u8>]);
 
 /// What a caller has for one output of the graph.
 #[derive(Debug, Default)]
@@ -39,16 +41,33 @@ pub(super) enum Room<'e> {
     #[default]
     None,
     Free(&'e mut [MaybeUninit<u8>]),
+    /// The input that the output is, with rows of the run behind it.
+    Cache(CacheMemory<'e>),
     Filled {
         ty: ElementType,
         bytes: &'e [u8],
     },
 }
 
+impl<'e> Room<'e> {
+    /// What a node may write into; what is filled stays.
+    fn take(&mut self) -> NodeRoom<'e> {
+        match std::mem::take(self) {
+            Room::Free(memory) => NodeRoom::Free(memory),
+            Room::Cache(memory) => NodeRoom::Cache(memory),
+            other => {
+                *self = other;
+                NodeRoom::None
+            }
+        }
+    }
+}
+
 /// Where an output of the graph has gone.
 #[derive(Debug)]
 pub(super) enum Produced {
     Room { ty: ElementType, dims: Dims },
+    InCache { ty: ElementType, dims: Dims },
     Owned(Value),
 }
 
@@ -217,20 +236,12 @@ impl Executor {
         last_row: Option<&[usize]>,
     ) -> Result<(), OpError> {
         // Rooms that this node's outputs may go to, taken out so that the others can be read.
-        let mut taken: SmallVec<[Option<TakenRoom<'_>>; 4]> = SmallVec::new();
+        let mut taken: SmallVec<[(usize, NodeRoom<'_>); 4]> = SmallVec::new();
         for value in &node.outputs {
             let output = value.and_then(|value| self.output_of.get(value.index()).copied().flatten());
-            let room = output.and_then(|index| {
-                let room = run.rooms.get_mut(index)?;
-                match std::mem::take(room) {
-                    Room::Free(memory) => Some((index, memory)),
-                    other => {
-                        *room = other;
-                        None
-                    }
-                }
-            });
-            taken.push(room);
+            let index = output.unwrap_or_default();
+            let room = output.and_then(|index| run.rooms.get_mut(index));
+            taken.push((index, room.map_or(NodeRoom::None, Room::take)));
         }
         let result = {
             let mut values = Lookup {
@@ -243,10 +254,7 @@ impl Executor {
             if let (Some(dims), Some(Some(ValueRef::Tensor(first)))) = (last_row, values.first_mut()) {
                 *first = first.tail(dims)?;
             }
-            let lent: SmallVec<[NodeRoom<'_>; 4]> = taken
-                .iter_mut()
-                .map(|room| room.as_mut().map(|(_, memory)| &mut **memory))
-                .collect();
+            let lent: SmallVec<[NodeRoom<'_>; 4]> = taken.iter_mut().map(|(_, room)| room.lend()).collect();
             let plan = run.plan;
             let used = |index: usize| {
                 let value = node.outputs.get(index).copied().flatten();
@@ -255,8 +263,9 @@ impl Executor {
             run.workspace
                 .run(operator, node.outputs.len(), &values, used, lent)
         };
-        for (position, room) in taken.into_iter().enumerate() {
-            let Some((index, memory)) = room else { continue };
+        for (position, (index, room)) in taken.into_iter().enumerate() {
+            // Nothing else reads the elements of a cache.
+            let NodeRoom::Free(memory) = room else { continue };
             let state = run.workspace.outputs().get(position);
             let filled = match (&result, state) {
                 (Ok(()), Some(state)) if matches!(state.memory, Memory::Room) => {
@@ -315,6 +324,7 @@ impl Executor {
                     Some(Slot::Owned(value)) => Slot::Owned(value.clone()),
                     Some(&Slot::Input { index, .. }) => Slot::Input { index, dims },
                     Some(&Slot::Room { index, .. }) => Slot::Room { index, dims },
+                    Some(&Slot::InCache { ty, .. }) => Slot::InCache { ty, dims },
                     Some(Slot::Empty) | None => {
                         let fact = run.graph.facts.get(source.index());
                         let constant = fact.and_then(|fact| fact.value.as_ref());
@@ -323,6 +333,10 @@ impl Executor {
                     }
                 }
             }
+            Memory::Cache => Slot::InCache {
+                ty: state.ty.ok_or(OpError::NotWritten { index: position })?,
+                dims: state.dims.clone(),
+            },
             memory => Slot::Owned(state.value(memory)?),
         };
         self.put(value, slot);
@@ -355,6 +369,10 @@ impl Executor {
         value: ValueId,
         output: usize,
     ) -> Result<Produced, ComponentErrorKind> {
+        if let Some(Slot::InCache { ty, dims }) = self.slots.get(value.index()) {
+            let dims = dims.clone();
+            return Ok(Produced::InCache { ty: *ty, dims });
+        }
         if let (Some(Slot::Room { index, dims }), Some(Room::Filled { ty, .. })) =
             (self.slots.get(value.index()), run.rooms.get(output))
             && *index == output
@@ -441,6 +459,7 @@ impl<'v> Lookup<'v, '_> {
                 Some(&Room::Filled { ty, bytes }) => Ok(ValueRef::Tensor(TensorRef::new(ty, dims, bytes)?)),
                 _ => Err(unset()),
             },
+            Some(Slot::InCache { ty, dims }) => Ok(ValueRef::Tensor(TensorRef::in_cache(*ty, dims)?)),
             Some(Slot::Empty) | None => {
                 let fact = self.graph.facts.get(value.index());
                 let value = fact.and_then(|fact| fact.value()).ok_or_else(unset)?;

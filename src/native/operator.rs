@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use super::element::{Element, ElementType};
 use super::infer::{Fact, InferContext};
-use super::output::{Memory, OutSlice, OutputTarget, Pool, check_strings};
-use super::tensor::{Dims, TensorRef, byte_count};
+use super::output::{Memory, NodeRoom, OutSlice, OutputTarget, Pool, check_strings};
+use super::tensor::{Dims, TensorRef, as_elements_mut, byte_count};
 use super::value::{Value, ValueRef};
 use super::workers::Workers;
 use crate::component::AlignedBytes;
@@ -74,6 +74,19 @@ pub trait Operator: Debug + Send + Sync {
         false
     }
 
+    /// The input that an output is, with rows of the run behind it, if the operator can write
+    /// those where the input lies ([`RunContext::cache`]): past and present of a cache,
+    /// [batch, heads, rows, width].
+    fn past_of(&self, output: usize) -> Option<usize> {
+        let _ = output;
+        None
+    }
+
+    /// Whether nothing of the inputs makes a difference but their dims.
+    fn reads_only_dims(&self) -> bool {
+        false
+    }
+
     /// Whether inputs may be sequences and optionals, read with [`RunContext::value`]. All
     /// other operators are run on tensors only.
     fn takes_values(&self) -> bool {
@@ -122,6 +135,14 @@ pub enum OpError {
     /// Anything else that is wrong with the inputs: what was found, what was expected.
     #[error("{0}")]
     Message(String),
+}
+
+/// The memory of a cache: [batch, heads, `rows`, width], the first rows of each block those of
+/// the past.
+#[derive(Debug)]
+pub struct CacheRows<'a, T> {
+    pub elements: &'a mut [T],
+    pub rows: usize,
 }
 
 /// What a kernel sees of a run: its inputs, the memory for its outputs, and the threads that it
@@ -225,6 +246,37 @@ impl<'a> RunContext<'a> {
         target
             .state
             .set(source.element_type(), dims, Memory::SameAsInput(input));
+        Ok(())
+    }
+
+    /// The memory of the cache that an output may be made in, if there is one: the elements of
+    /// the input that it [is of](Operator::past_of), which cannot be read in another way. The
+    /// output is still to be asked for: [in the cache](Self::output_in_cache), when it is what
+    /// the cache then holds, or as any other.
+    pub fn cache<T: Element>(&mut self, output: usize) -> Result<Option<CacheRows<'a, T>>, OpError> {
+        let room = self.outputs.get_mut(output).and_then(Option::as_mut);
+        let Some(room) = room.map(|target| &mut target.room) else {
+            return Ok(None);
+        };
+        match std::mem::take(room) {
+            NodeRoom::Cache(memory) => {
+                let elements = as_elements_mut(memory.bytes).ok_or_else(|| {
+                    OpError::Message(format!("the cache is not aligned for elements of {}", T::TYPE))
+                })?;
+                let rows = memory.rows;
+                Ok(Some(CacheRows { elements, rows }))
+            }
+            other => {
+                *room = other;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Makes an output what lies in its cache: the input that it is of, and behind each block of
+    /// that the rows that make it `dims`, which have been written.
+    pub fn output_in_cache(&mut self, index: usize, ty: ElementType, dims: &[usize]) -> Result<(), OpError> {
+        self.take(index)?.state.set(ty, dims, Memory::Cache);
         Ok(())
     }
 

@@ -94,6 +94,8 @@ pub(super) enum Memory {
     Pending,
     /// The first bytes of the caller's room.
     Room,
+    /// The node's past in the caller's cache, and the rows behind it.
+    Cache,
     Heap(Arc<AlignedBytes>),
     Strings(Vec<String>),
     Value(Value),
@@ -161,10 +163,40 @@ impl OutputState {
     }
 }
 
+/// Room of the caller for an output of a node.
+#[derive(Debug, Default)]
+pub(super) enum NodeRoom<'a> {
+    #[default]
+    None,
+    Free(&'a mut [MaybeUninit<u8>]),
+    Cache(CacheMemory<'a>),
+}
+
+impl NodeRoom<'_> {
+    pub(super) fn lend(&mut self) -> NodeRoom<'_> {
+        match self {
+            NodeRoom::None => NodeRoom::None,
+            NodeRoom::Free(memory) => NodeRoom::Free(memory),
+            NodeRoom::Cache(CacheMemory { bytes, rows }) => {
+                NodeRoom::Cache(CacheMemory { bytes, rows: *rows })
+            }
+        }
+    }
+}
+
+/// Memory that holds an input of a node, with room for rows behind it.
+#[derive(Debug)]
+pub(super) struct CacheMemory<'a> {
+    /// Elements of [batch, heads, rows, width], dense.
+    pub(super) bytes: &'a mut [u8],
+    /// As many as there is memory for.
+    pub(super) rows: usize,
+}
+
 /// An output that a kernel has not asked for yet.
 pub(super) struct OutputTarget<'a> {
     pub(super) state: &'a mut OutputState,
-    pub(super) room: Option<&'a mut [MaybeUninit<u8>]>,
+    pub(super) room: NodeRoom<'a>,
 }
 
 impl<'a> OutputTarget<'a> {
@@ -178,10 +210,12 @@ impl<'a> OutputTarget<'a> {
         let bytes = byte_count(ty, dims)?;
         let count = bytes / size_of::<T>();
         let OutputTarget { state, room } = self;
-        let fitting = room.and_then(|room| {
-            let aligned = room.as_ptr().addr().is_multiple_of(ty.size().unwrap_or(1));
-            if aligned { room.get_mut(..bytes) } else { None }
-        });
+        let fitting = match room {
+            NodeRoom::Free(room) if room.as_ptr().addr().is_multiple_of(ty.size().unwrap_or(1)) => {
+                room.get_mut(..bytes)
+            }
+            _ => None,
+        };
         let (memory, initialised) = match fitting {
             Some(room) => {
                 state.set(ty, dims, Memory::Room);

@@ -3,17 +3,18 @@ use std::fmt;
 use super::NativeOptions;
 use super::element::ElementType;
 use super::executor::{Executor, Produced, Room, Run};
-use super::graph::{Asked, Given, Graph, Plan, Request};
+use super::graph::{Asked, Graph, Plan, Request};
 use super::model::Model;
 use super::operator::OpError;
+use super::output::CacheMemory;
 use super::plans::Plans;
 use super::report::{self, RunEstimate};
 use super::tensor::{Dims, Tensor, TensorRef};
 use super::value::{Value, ValueRef};
 use super::workspace::Workspace;
 use crate::component::{
-    Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, ComponentTensor, Input,
-    ModelSource, Output, OutputResult, Port, RunControl, Shape,
+    Backend, CacheRoom, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, ComponentTensor,
+    InPlaceCache, Input, ModelSource, Output, OutputResult, Port, RunControl, Shape,
 };
 
 /// A graph loaded into the native runtime.
@@ -192,6 +193,9 @@ impl NativeSession {
         for (index, input) in located(&io.inputs, inputs, |input| input.name) {
             self.request.give_tensor(index, sizes(input.value.shape()));
         }
+        for (index, cache) in located(&io.inputs, caches(outputs), |cache| cache.past()) {
+            self.request.give_tensor(index, sizes(cache.shape()));
+        }
         for (index, output) in located(&io.outputs, &*outputs, |output| output.name) {
             let asked = if output.last_row {
                 Asked::LastRow
@@ -204,22 +208,36 @@ impl NativeSession {
 
         let mut bound = emptied(std::mem::take(&mut self.inputs));
         bound.resize(io.inputs.len(), None);
+        let dims_of = |index: usize| plan.request.inputs.get(index)?.as_ref()?.dims();
         for (index, input) in located(&io.inputs, inputs, |input| input.name) {
-            let dims = plan.request.inputs.get(index).and_then(Option::as_ref);
-            let dims = dims.and_then(Given::dims);
-            if let (Some(bound), Some(dims)) = (bound.get_mut(index), dims) {
+            if let (Some(bound), Some(dims)) = (bound.get_mut(index), dims_of(index)) {
                 let ty = ElementType::from(input.value.dtype());
                 let value = TensorRef::new(ty, dims, input.value.bytes());
                 let value = value.map_err(|error| input_error(input.name, error))?;
                 *bound = Some(ValueRef::Tensor(value));
             }
         }
+        for (index, cache) in located(&io.inputs, caches(outputs), |cache| cache.past()) {
+            if let (Some(bound), Some(dims)) = (bound.get_mut(index), dims_of(index)) {
+                let value = TensorRef::in_cache(ElementType::from(cache.dtype()), dims);
+                let value = value.map_err(|error| input_error(cache.past(), error))?;
+                *bound = Some(ValueRef::Tensor(value));
+            }
+        }
         let mut rooms = emptied(std::mem::take(&mut self.rooms));
         rooms.resize_with(io.outputs.len(), Room::default);
         for (index, output) in located(&io.outputs, outputs.iter_mut(), |output| output.name) {
-            if let (Some(place), Some(memory)) = (rooms.get_mut(index), output.room.as_deref_mut()) {
-                *place = Room::Free(memory);
-            }
+            let Some(place) = rooms.get_mut(index) else {
+                continue;
+            };
+            *place = match (&mut output.cache, output.room.as_deref_mut()) {
+                (Some(cache), _) => Room::Cache(CacheMemory {
+                    rows: cache.capacity(),
+                    bytes: cache.memory(),
+                }),
+                (None, Some(memory)) => Room::Free(memory),
+                (None, None) => Room::None,
+            };
         }
         self.produced.clear();
         self.produced.resize_with(io.outputs.len(), || None);
@@ -261,6 +279,10 @@ impl ComponentSession for NativeSession {
 
     fn metadata(&self) -> &[(String, String)] {
         &self.graph.metadata
+    }
+
+    fn in_place_caches(&self) -> &[InPlaceCache] {
+        &self.graph.caches
     }
 
     fn output_shapes(
@@ -330,6 +352,10 @@ fn located<T>(
     })
 }
 
+fn caches<'o>(outputs: &'o [Output<'_>]) -> impl Iterator<Item = &'o CacheRoom<'o>> {
+    outputs.iter().filter_map(|output| output.cache.as_ref())
+}
+
 /// The dims of a shape that has no negative one: the seam has checked.
 fn sizes(shape: &[i64]) -> impl Iterator<Item = usize> + '_ {
     shape.iter().map(|&dim| usize::try_from(dim).unwrap_or(0))
@@ -394,7 +420,7 @@ fn result_of(port: &Port, produced: Produced) -> Result<OutputResult, ComponentE
         message: format!("output \"{}\": {message}", port.name),
     };
     let (ty, dims): (_, Dims) = match &produced {
-        Produced::Room { ty, dims } => (*ty, dims.clone()),
+        Produced::Room { ty, dims } | Produced::InCache { ty, dims } => (*ty, dims.clone()),
         Produced::Owned(Value::Tensor(tensor)) => (tensor.element_type(), tensor.dims().into()),
         Produced::Owned(other) => {
             return Err(failed(format!("the run gave {other:?}, declared is {}", port.ty)));
@@ -407,6 +433,7 @@ fn result_of(port: &Port, produced: Produced) -> Result<OutputResult, ComponentE
     let shape = shape_of(&dims).ok_or_else(|| failed(format!("dims {dims:?} are too large")))?;
     match produced {
         Produced::Room { .. } => Ok(OutputResult::InRoom { dtype, shape }),
+        Produced::InCache { .. } => Ok(OutputResult::InCache { dtype, shape }),
         Produced::Owned(Value::Tensor(tensor)) => {
             let bytes = tensor.into_bytes().map_err(|error| failed(error.to_string()))?;
             let tensor = ComponentTensor::from_bytes(dtype, &shape, bytes);

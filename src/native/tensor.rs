@@ -204,6 +204,8 @@ pub struct TensorRef<'a> {
 enum RefData<'a> {
     Bytes(&'a [u8]),
     Strings(&'a [String]),
+    /// Not to be had here: in a cache that the same kernel makes longer.
+    InCache,
 }
 
 impl<'a> TensorRef<'a> {
@@ -234,6 +236,18 @@ impl<'a> TensorRef<'a> {
         })
     }
 
+    /// The past or the present of a cache that is made longer where it lies: only its type and
+    /// dims are known.
+    pub(super) fn in_cache(ty: ElementType, dims: &'a [usize]) -> Result<Self, OpError> {
+        byte_count(ty, dims)?;
+        Ok(TensorRef {
+            ty,
+            dims,
+            data: RefData::InCache,
+            owner: None,
+        })
+    }
+
     pub fn element_type(&self) -> ElementType {
         self.ty
     }
@@ -251,6 +265,8 @@ impl<'a> TensorRef<'a> {
         match self.data {
             RefData::Bytes(bytes) => bytes.len() / self.ty.size().unwrap_or(1),
             RefData::Strings(strings) => strings.len(),
+            // `in_cache` has counted them.
+            RefData::InCache => self.dims.iter().product(),
         }
     }
 
@@ -271,6 +287,7 @@ impl<'a> TensorRef<'a> {
                     bytes.len() / size_of::<T>(),
                 ))
             },
+            RefData::InCache => Err(in_cache()),
             _ => Err(OpError::WrongType {
                 what: "value".into(),
                 found: self.ty,
@@ -283,6 +300,7 @@ impl<'a> TensorRef<'a> {
     pub fn bytes(&self) -> Result<&'a [u8], OpError> {
         match self.data {
             RefData::Bytes(bytes) => Ok(bytes),
+            RefData::InCache => Err(in_cache()),
             RefData::Strings(_) => Err(OpError::WrongType {
                 what: "value".into(),
                 found: self.ty,
@@ -295,7 +313,7 @@ impl<'a> TensorRef<'a> {
     pub fn strings(&self) -> Result<&'a [String], OpError> {
         match self.data {
             RefData::Strings(strings) => Ok(strings),
-            RefData::Bytes(_) => Err(OpError::WrongType {
+            RefData::InCache | RefData::Bytes(_) => Err(OpError::WrongType {
                 what: "value".into(),
                 found: self.ty,
                 expected: "string".into(),
@@ -349,8 +367,13 @@ impl<'a> TensorRef<'a> {
             (Some(owner), _) => owner.with_dims(self.dims),
             (None, RefData::Bytes(bytes)) => Tensor::from_raw(self.ty, self.dims, bytes),
             (None, RefData::Strings(strings)) => Tensor::from_strings(self.dims, strings.to_vec()),
+            (None, RefData::InCache) => Err(in_cache()),
         }
     }
+}
+
+fn in_cache() -> OpError {
+    OpError::Message("the elements lie in a cache, which only one kernel sees".into())
 }
 
 impl Debug for TensorRef<'_> {
@@ -364,4 +387,14 @@ pub fn as_bytes<T: Element>(elements: &[T]) -> &[u8] {
     // SAFETY: an `Element` has no padding, so all its bytes are initialised; the slice
     // covers exactly the memory of `elements` and borrows it.
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
+
+/// Bytes as elements, if they are a whole number of them and aligned.
+pub(super) fn as_elements_mut<T: Element>(bytes: &mut [u8]) -> Option<&mut [T]> {
+    // SAFETY: every bit pattern is an `Element`, and one has no padding, so that what is
+    // written through the result leaves initialised bytes.
+    match unsafe { bytes.align_to_mut::<T>() } {
+        ([], elements, []) => Some(elements),
+        _ => None,
+    }
 }

@@ -1,17 +1,13 @@
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::operator::{OpError, Operator, RunContext};
-use super::output::{Memory, OutputState, OutputTarget, Pool};
+use super::output::{Memory, NodeRoom, OutputState, OutputTarget, Pool};
 use super::tensor::Tensor;
 use super::value::{Sequence, Value, ValueRef};
 use super::workers::Workers;
 use crate::component::AlignedBytes;
-
-/// Room of the caller for an output of a node, if there is any.
-pub(super) type NodeRoom<'a> = Option<&'a mut [MaybeUninit<u8>]>;
 
 /// What runs of nodes share and reuse: threads, free buffers, scratch memory, output records.
 pub(super) struct Workspace {
@@ -62,7 +58,7 @@ impl Workspace {
             .iter_mut()
             .enumerate()
             .map(|(index, state)| {
-                let room = rooms.next().flatten();
+                let room = rooms.next().unwrap_or_default();
                 used(index).then_some(OutputTarget { state, room })
             })
             .collect();

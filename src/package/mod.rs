@@ -31,6 +31,6 @@ pub(crate) use open::Package;
 pub(crate) use outline::ModelOutline;
 pub(crate) use resolve::resolve;
 pub(crate) use spec::{
-    AbsentDim, ComponentSpec, InputSource, InputSpec, OutputDim, OutputRef, OutputRole, PipelineSpec,
-    TokenLoop,
+    AbsentDim, ComponentSpec, InputSource, InputSpec, OutputDim, OutputRef, OutputRole, OutputSpec,
+    PipelineSpec, TokenLoop,
 };

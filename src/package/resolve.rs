@@ -644,7 +644,11 @@ fn present_role(
             return bad(present, &expected);
         }
     }
-    Ok(OutputRole::Present { axis, empty })
+    Ok(OutputRole::Present {
+        axis,
+        empty,
+        in_place: None,
+    })
 }
 
 /// A recurrent state: one fixed shape, its batch 1.

@@ -110,6 +110,9 @@ pub(crate) enum OutputRole {
     Present {
         axis: usize,
         empty: Shape,
+        /// The input that it is read from, if the component makes it longer where it lies; then
+        /// nothing else reads it in a step.
+        in_place: Option<usize>,
     },
     /// The next step's recurrent state, of this shape.
     State {

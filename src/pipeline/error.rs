@@ -236,7 +236,9 @@ fn component_kind(kind: &ComponentErrorKind) -> ErrorKind {
     match kind {
         K::UnknownInput { .. } | K::UnknownOutput { .. } => ErrorKind::UnknownPort,
         K::MissingInput { .. } => ErrorKind::MissingInput,
-        K::DuplicateInput { .. } | K::DuplicateOutput { .. } => ErrorKind::InvalidArgument,
+        K::DuplicateInput { .. } | K::DuplicateOutput { .. } | K::NoSuchCache { .. } => {
+            ErrorKind::InvalidArgument
+        }
         K::UnsupportedPortType { .. } => ErrorKind::UnsupportedDtype,
         K::WrongDtype { .. } | K::WrongRank { .. } | K::WrongDim { .. } | K::BadTensor { .. } => {
             ErrorKind::BadTensor

@@ -6,12 +6,13 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::component::{
-    ComponentError, ComponentErrorKind, ComponentSession, DataType, Input, Output, OutputResult, RunControl,
-    Shape, TensorError, byte_len,
+    ComponentError, ComponentErrorKind, ComponentSession, DataType, Input, Output, OutputResult, Port,
+    RunControl, Shape, TensorError, byte_len,
 };
 use crate::package::{ComponentSpec, OutputDim, OutputRole, PipelineSpec};
 
-use super::pool::{Pool, Span, at_port};
+use super::cache::Cache;
+use super::pool::{Pool, Span, Values, at_port};
 use super::value::Value;
 use super::{PipelineError, RequestError};
 
@@ -46,9 +47,20 @@ impl Pool {
         };
         self.make_inputs(index, component, span)?;
         let mut scratch = take(&mut self.scratch);
-        let outcome = self
-            .take_rooms(index, component, span, spec, &mut scratch)
-            .and_then(|()| self.call(index, component, session, span, control, &mut scratch));
+        let rooms = self.take_rooms(index, component, span, spec, &mut scratch);
+        let Pool {
+            components,
+            caches,
+            output_ids,
+            ..
+        } = self;
+        let values = Values {
+            components,
+            output_ids,
+        };
+        let caches = caches.get_mut(index).map(Vec::as_mut_slice).unwrap_or_default();
+        let outcome =
+            rooms.and_then(|()| values.call(index, component, session, span, control, caches, &mut scratch));
         let outcome = outcome.and_then(|()| check_carried(component, &scratch));
         let kept = self.keep_results(index, component, span, outcome.is_ok(), &mut scratch);
         self.scratch = scratch;
@@ -82,9 +94,15 @@ impl Pool {
                 continue;
             };
             let mut value = take(&mut slot.back);
-            let reserved = match &shape {
-                None => Ok(()),
-                Some(shape) => reserve(&mut value, dtype, shape, &output_spec.role, spec.context_length),
+            let reserved = match (&shape, self.cache_mut(index, output)) {
+                (None, _) => Ok(()),
+                (Some(shape), Some(cache)) => {
+                    let rows = rows_of(shape, &output_spec.role);
+                    cache.reserve(rows, spare_rows(rows, spec.context_length))
+                }
+                (Some(shape), None) => {
+                    reserve(&mut value, dtype, shape, &output_spec.role, spec.context_length)
+                }
             };
             scratch.asked.push(output);
             scratch.writing.push(value);
@@ -109,6 +127,9 @@ impl Pool {
         span: Span<'_>,
     ) -> Option<Shape> {
         let spec = component.outputs.get(output)?;
+        if let Some(cache) = self.cache(index, output) {
+            return Some(cache.longer(span.ids.len()));
+        }
         let last = self.components.get(index)?.outputs.get(output)?.front.view()?;
         match &spec.role {
             OutputRole::Present { axis, .. } => {
@@ -126,7 +147,7 @@ impl Pool {
                         OutputDim::Fixed(size) => Some(size),
                         OutputDim::SameAs { input, axis } => {
                             let spec = component.inputs.get(input)?;
-                            self.input(index, input, spec)?.shape().get(axis).copied()
+                            self.input_shape(index, input, spec)?.get(axis).copied()
                         }
                     })
                     .collect();
@@ -135,13 +156,61 @@ impl Pool {
         }
     }
 
+    /// Puts the outputs' values back, written or not.
+    fn keep_results(
+        &mut self,
+        index: usize,
+        component: &ComponentSpec,
+        span: Span<'_>,
+        good: bool,
+        scratch: &mut Scratch,
+    ) -> Result<(), PipelineError> {
+        let mut outcome = Ok(());
+        let mut results = scratch.results.drain(..);
+        for (output, mut value) in scratch.asked.drain(..).zip(scratch.writing.drain(..)) {
+            let result = results.next().unwrap_or(OutputResult::Pending);
+            if let Some(cache) = self.cache_mut(index, output) {
+                let taken = if good { cache.take_result(result) } else { Ok(()) };
+                if let (Err(error), Some(port)) = (taken, component.io.outputs.get(output)) {
+                    outcome = Err(at_port(component, port, error));
+                }
+                continue;
+            }
+            let slot = self
+                .components
+                .get_mut(index)
+                .and_then(|values| values.outputs.get_mut(output));
+            let Some(slot) = slot else { continue };
+            if good {
+                let taken = value
+                    .take_result(result)
+                    .and_then(|()| match span.last_row == Some(output) {
+                        true => value.keep_last_row(),
+                        false => Ok(()),
+                    });
+                if let (Err(error), Some(port)) = (taken, component.io.outputs.get(output)) {
+                    outcome = Err(at_port(component, port, error));
+                }
+                slot.written = true;
+            } else {
+                value.clear();
+            }
+            slot.back = value;
+        }
+        outcome
+    }
+}
+
+impl Values<'_> {
+    #[expect(clippy::too_many_arguments, reason = "the parts of one call")]
     fn call(
-        &self,
+        self,
         index: usize,
         component: &ComponentSpec,
         session: &SharedSession,
         span: Span<'_>,
         control: &RunControl,
+        caches: &mut [Option<Cache>],
         scratch: &mut Scratch,
     ) -> Result<(), PipelineError> {
         let mut inputs = recycle(take(&mut scratch.inputs));
@@ -154,6 +223,7 @@ impl Pool {
             }
         }
         let mut outputs = recycle(take(&mut scratch.outputs));
+        let mut caches = caches.iter_mut().enumerate();
         for ((&output, value), promised) in scratch
             .asked
             .iter()
@@ -163,6 +233,18 @@ impl Pool {
             let Some(port) = component.io.outputs.get(output) else {
                 continue;
             };
+            // Both are in the order of the outputs.
+            let cache = caches.find(|(index, _)| *index == output);
+            if let (Some((_, Some(cache))), Some(past)) = (cache, past_of(component, output)) {
+                let room = cache.room(&past.name);
+                let room = room.map_err(|error| at_port(component, port, error))?;
+                outputs.push(Output {
+                    cache: Some(room),
+                    known_shape: promised.as_deref(),
+                    ..Output::alloc(&port.name)
+                });
+                continue;
+            }
             outputs.push(match promised {
                 None => Output {
                     last_row: span.last_row == Some(output),
@@ -191,42 +273,13 @@ impl Pool {
         scratch.outputs = recycle(outputs);
         outcome
     }
+}
 
-    /// Puts the outputs' values back, written or not.
-    fn keep_results(
-        &mut self,
-        index: usize,
-        component: &ComponentSpec,
-        span: Span<'_>,
-        good: bool,
-        scratch: &mut Scratch,
-    ) -> Result<(), PipelineError> {
-        let mut outcome = Ok(());
-        let mut results = scratch.results.drain(..);
-        for (output, mut value) in scratch.asked.drain(..).zip(scratch.writing.drain(..)) {
-            let result = results.next().unwrap_or(OutputResult::Pending);
-            let slot = self
-                .components
-                .get_mut(index)
-                .and_then(|values| values.outputs.get_mut(output));
-            let Some(slot) = slot else { continue };
-            if good {
-                let taken = value
-                    .take_result(result)
-                    .and_then(|()| match span.last_row == Some(output) {
-                        true => value.keep_last_row(),
-                        false => Ok(()),
-                    });
-                if let (Err(error), Some(port)) = (taken, component.io.outputs.get(output)) {
-                    outcome = Err(at_port(component, port, error));
-                }
-                slot.written = true;
-            } else {
-                value.clear();
-            }
-            slot.back = value;
-        }
-        outcome
+/// The input that a cache is read from, if it is made longer in place.
+fn past_of(component: &ComponentSpec, output: usize) -> Option<&Port> {
+    match component.outputs.get(output)?.role {
+        OutputRole::Present { in_place, .. } => component.io.inputs.get(in_place?),
+        _ => None,
     }
 }
 
@@ -238,24 +291,36 @@ fn reserve(
     role: &OutputRole,
     context_length: Option<u64>,
 ) -> Result<(), TensorError> {
-    const FEWEST_ROWS: u64 = 64;
     let bytes = byte_len(dtype, shape)?;
     let OutputRole::Present { axis, .. } = role else {
         return value.reserve(bytes, bytes);
     };
-    let rows = shape
-        .get(*axis)
-        .and_then(|&rows| u64::try_from(rows).ok())
-        .unwrap_or(0);
-    let mut spare_rows = rows.next_power_of_two().max(FEWEST_ROWS);
-    if let Some(limit) = context_length {
-        spare_rows = spare_rows.min(limit).max(rows);
-    }
     let mut spare_shape = Shape::from_slice(shape);
-    if let (Some(dim), Ok(spare)) = (spare_shape.get_mut(*axis), i64::try_from(spare_rows)) {
+    let spare = spare_rows(rows_of(shape, role), context_length);
+    if let (Some(dim), Ok(spare)) = (spare_shape.get_mut(*axis), i64::try_from(spare)) {
         *dim = spare;
     }
     value.reserve(bytes, byte_len(dtype, &spare_shape).unwrap_or(bytes))
+}
+
+/// Rows of a cache of this shape.
+fn rows_of(shape: &[i64], role: &OutputRole) -> usize {
+    let OutputRole::Present { axis, .. } = role else {
+        return 0;
+    };
+    let rows = shape.get(*axis).copied().unwrap_or(0);
+    usize::try_from(rows).unwrap_or(0)
+}
+
+/// Rows to make room for when a cache needs `rows`: up to twice as many, and no more than a
+/// sequence can have.
+fn spare_rows(rows: usize, context_length: Option<u64>) -> usize {
+    const FEWEST: usize = 64;
+    let spare = rows.checked_next_power_of_two().unwrap_or(rows).max(FEWEST);
+    match context_length.and_then(|limit| usize::try_from(limit).ok()) {
+        Some(limit) => spare.min(limit).max(rows),
+        None => spare,
+    }
 }
 
 /// Caches and states have the shape that they must have.

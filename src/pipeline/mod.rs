@@ -5,6 +5,7 @@
 //! `execute` the one place that calls a component. Nothing here reads files or knows which backends exist.
 
 mod backend;
+mod cache;
 mod convert;
 mod describe;
 mod error;

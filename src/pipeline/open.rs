@@ -8,7 +8,10 @@ use parking_lot::Mutex;
 use crate::component::{
     Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, ModelSource, RunControl,
 };
-use crate::package::{ModelOutline, OutputRole, Package, PackageSource, Phase, PipelineSpec, resolve};
+use crate::package::{
+    InputSource, ModelOutline, OutputRef, OutputRole, OutputSpec, Package, PackageSource, Phase,
+    PipelineSpec, resolve,
+};
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, SpecialTokens, Tokenizer};
 
@@ -232,7 +235,8 @@ impl Pipeline {
             .iter()
             .map(|component| component.session.io().clone())
             .collect();
-        let spec = resolve(&package.structure, &ios)?;
+        let mut spec = resolve(&package.structure, &ios)?;
+        grow_in_place(&mut spec, &opened);
         check_control(control)?;
         let tokenizer = match package.tokenizer_files()? {
             None => None,
@@ -390,6 +394,35 @@ impl Pipeline {
     }
 }
 
+/// Notes which caches a component makes longer where they lie: those of which its session says
+/// so, unless a component reads the output too.
+fn grow_in_place(spec: &mut PipelineSpec, opened: &[OpenedComponent]) {
+    let inputs = spec.components.iter().flat_map(|component| &component.inputs);
+    let routed: Vec<OutputRef> = inputs
+        .filter_map(|input| match input.source {
+            InputSource::Edge(from) => Some(from),
+            _ => None,
+        })
+        .collect();
+    for (component, (values, opened)) in spec.components.iter_mut().zip(opened).enumerate() {
+        for known in opened.session.in_place_caches() {
+            let output = known.present;
+            let source = values.inputs.get(known.past).map(|input| input.source);
+            let is_read = routed.contains(&OutputRef { component, output });
+            if let Some(OutputSpec {
+                role: OutputRole::Present { axis, in_place, .. },
+                ..
+            }) = values.outputs.get_mut(output)
+                && source == Some(InputSource::Past { output })
+                && *axis == known.axis
+                && !is_read
+            {
+                *in_place = Some(known.past);
+            }
+        }
+    }
+}
+
 /// How many token ids the model knows, as far as the decoder's logits and the tokenizer tell.
 pub(super) fn vocabulary(spec: &PipelineSpec, tokenizer: Option<&Tokenizer>) -> Option<usize> {
     let token_loop = spec.token_loop?;
@@ -424,7 +457,7 @@ fn outline_error(component: &str, model: &ModelSource, error: std::io::Error) ->
 fn kv_bytes_per_token(spec: &PipelineSpec) -> Option<u64> {
     let mut total = None;
     for output in spec.components.iter().flat_map(|component| &component.outputs) {
-        let (OutputRole::Present { axis, empty }, Some(dtype)) = (&output.role, output.dtype) else {
+        let (OutputRole::Present { axis, empty, .. }, Some(dtype)) = (&output.role, output.dtype) else {
             continue;
         };
         let mut bytes = dtype.size() as u64;

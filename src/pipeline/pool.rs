@@ -4,6 +4,7 @@ use crate::component::{ComponentError, ComponentErrorKind, Port, Shape, TensorEr
 use crate::package::{AbsentDim, ComponentSpec, InputSource, InputSpec, OutputRole, PipelineSpec};
 
 use super::PipelineError;
+use super::cache::Cache;
 use super::convert::{convert_floats, write_integers, write_ones};
 use super::execute::Scratch;
 use super::value::{Slot, Value};
@@ -12,6 +13,9 @@ use super::value::{Slot, Value};
 #[derive(Default)]
 pub(super) struct Pool {
     pub(super) components: Vec<ComponentValues>,
+    /// For each component one for each output: the caches that it makes longer in place. They
+    /// are apart from the other values, which are read while it writes them.
+    pub(super) caches: Vec<Vec<Option<Cache>>>,
     /// Chosen tokens, int64 `[1, n]`.
     pub output_ids: Value,
     pub(super) scratch: Scratch,
@@ -26,6 +30,13 @@ pub(super) struct ComponentValues {
     /// One for each input: what the loop makes for it (ids, a mask, positions, a converted
     /// or an absent value).
     made: Vec<Value>,
+}
+
+/// What the values of a step are read from.
+#[derive(Clone, Copy)]
+pub(super) struct Values<'p> {
+    pub components: &'p [ComponentValues],
+    pub output_ids: &'p Value,
 }
 
 /// The tokens that a component runs over.
@@ -53,6 +64,7 @@ impl Pool {
                     made: values(component.inputs.len()),
                 })
                 .collect(),
+            caches: spec.components.iter().map(caches_in_place).collect(),
             ..Pool::default()
         };
         pool.reset_caches(spec)?;
@@ -61,6 +73,7 @@ impl Pool {
 
     /// Empties every KV cache and zeros every recurrent state.
     pub fn reset_caches(&mut self, spec: &PipelineSpec) -> Result<(), PipelineError> {
+        self.caches_in_place().for_each(|cache| cache.truncate(0));
         for (component, values) in spec.components.iter().zip(&mut self.components) {
             for ((output, slot), port) in component
                 .outputs
@@ -69,7 +82,10 @@ impl Pool {
                 .zip(&component.io.outputs)
             {
                 let shape = match &output.role {
-                    OutputRole::Plain => continue,
+                    OutputRole::Plain
+                    | OutputRole::Present {
+                        in_place: Some(_), ..
+                    } => continue,
                     OutputRole::Present { empty, .. } => empty,
                     OutputRole::State { shape } => shape,
                 };
@@ -84,7 +100,7 @@ impl Pool {
 
     /// Makes every KV cache `len` positions long, if it is longer.
     pub fn truncate_caches(&mut self, spec: &PipelineSpec, len: usize) -> Result<(), PipelineError> {
-        let len = i64::try_from(len).unwrap_or(i64::MAX);
+        let rows = i64::try_from(len).unwrap_or(i64::MAX);
         // First what can fail, then what cannot.
         for (component, port, slot, _) in self.caches(spec) {
             slot.front
@@ -92,8 +108,9 @@ impl Pool {
                 .map_err(|error| at_port(component, port, error))?;
         }
         for (_, _, slot, axis) in self.caches(spec) {
-            slot.front.truncate(axis, len);
+            slot.front.truncate(axis, rows);
         }
+        self.caches_in_place().for_each(|cache| cache.truncate(len));
         Ok(())
     }
 
@@ -111,15 +128,35 @@ impl Pool {
                     .zip(&component.io.outputs)
                     .zip(&mut values.outputs)
                     .filter_map(move |((output, port), slot)| match output.role {
-                        OutputRole::Present { axis, .. } => Some((component, port, slot, axis)),
+                        OutputRole::Present {
+                            axis, in_place: None, ..
+                        } => Some((component, port, slot, axis)),
                         _ => None,
                     })
             })
     }
 
+    fn caches_in_place(&mut self) -> impl Iterator<Item = &mut Cache> {
+        self.caches.iter_mut().flatten().flatten()
+    }
+
+    pub(super) fn cache(&self, component: usize, output: usize) -> Option<&Cache> {
+        self.caches.get(component)?.get(output)?.as_ref()
+    }
+
+    pub(super) fn cache_mut(&mut self, component: usize, output: usize) -> Option<&mut Cache> {
+        self.caches.get_mut(component)?.get_mut(output)?.as_mut()
+    }
+
     /// Bytes that the KV caches hold, in use or reserved.
     pub fn cache_bytes(&self, spec: &PipelineSpec) -> u64 {
-        let mut bytes = 0;
+        let mut bytes: u64 = self
+            .caches
+            .iter()
+            .flatten()
+            .flatten()
+            .map(Cache::held_bytes)
+            .sum();
         for (component, values) in spec.components.iter().zip(&self.components) {
             for (output, slot) in component.outputs.iter().zip(&values.outputs) {
                 if matches!(output.role, OutputRole::Present { .. }) {
@@ -133,11 +170,13 @@ impl Pool {
     /// What steps wrote becomes what there is.
     pub fn commit(&mut self) {
         self.slots().for_each(Slot::commit);
+        self.caches_in_place().for_each(Cache::commit);
     }
 
     /// Forgets what an unfinished step wrote.
     pub fn roll_back(&mut self) {
         self.slots().for_each(Slot::roll_back);
+        self.caches_in_place().for_each(Cache::roll_back);
     }
 
     fn slots(&mut self) -> impl Iterator<Item = &mut Slot> {
@@ -146,11 +185,37 @@ impl Pool {
 
     /// An output as a component of the step under way sees it.
     pub fn output(&self, component: usize, output: usize) -> Option<TensorView<'_>> {
-        self.components.get(component)?.outputs.get(output)?.current()
+        self.values().output(component, output)
+    }
+
+    /// An output as a host sees it. A cache with memory for more rows is copied to be shown.
+    pub fn shown(&self, component: usize, output: usize) -> Result<Option<TensorView<'_>>, TensorError> {
+        match self.cache(component, output) {
+            Some(cache) => cache.view().map(Some),
+            None => Ok(self.output(component, output)),
+        }
     }
 
     pub fn request(&self, component: usize, input: usize) -> Option<TensorView<'_>> {
-        self.components.get(component)?.requests.get(input)?.view()
+        self.values().request(component, input)
+    }
+
+    fn values(&self) -> Values<'_> {
+        Values {
+            components: &self.components,
+            output_ids: &self.output_ids,
+        }
+    }
+
+    /// The shape of the value that stands at an input.
+    pub(super) fn input_shape(&self, component: usize, input: usize, spec: &InputSpec) -> Option<&[i64]> {
+        if let InputSource::Past { output } = spec.source
+            && let Some(cache) = self.cache(component, output)
+        {
+            return Some(cache.shape());
+        }
+        let value = self.values().input(component, input, spec)?;
+        Some(value.shape())
     }
 
     pub fn request_mut(&mut self, component: usize, input: usize) -> Option<&mut Value> {
@@ -165,25 +230,8 @@ impl Pool {
                 slot.roll_back();
             }
         }
-    }
-
-    /// The value that stands at an input. `None`: nothing, the graph has a default.
-    pub(super) fn input(&self, component: usize, input: usize, spec: &InputSpec) -> Option<TensorView<'_>> {
-        let values = self.components.get(component)?;
-        let made = || values.made.get(input)?.view();
-        match spec.source {
-            InputSource::Tokens | InputSource::AttentionMask | InputSource::Positions { .. } => made(),
-            InputSource::OutputIds => self.output_ids.view(),
-            InputSource::Edge(from) => {
-                let value = self
-                    .output(from.component, from.output)
-                    .filter(|value| value.dtype() == spec.dtype);
-                value.or_else(made)
-            }
-            InputSource::Past { output } | InputSource::State { output } => {
-                values.outputs.get(output)?.front.view()
-            }
-            InputSource::Request { .. } => values.requests.get(input)?.view().or_else(made),
+        for cache in self.caches.get_mut(component).into_iter().flatten().flatten() {
+            cache.truncate(0);
         }
     }
 
@@ -283,14 +331,59 @@ impl Pool {
                 AbsentDim::SameAs { input, axis } => component
                     .inputs
                     .get(input)
-                    .and_then(|spec| self.input(index, input, spec))
-                    .and_then(|value| value.shape().get(axis).copied()),
+                    .and_then(|spec| self.input_shape(index, input, spec))
+                    .and_then(|shape| shape.get(axis).copied()),
             };
             // A dim that nobody gives a size is one of an input that is empty too.
             shape.push(size.unwrap_or(0));
         }
         made.write_zeros(spec.dtype, &shape)
     }
+}
+
+impl<'p> Values<'p> {
+    fn output(&self, component: usize, output: usize) -> Option<TensorView<'p>> {
+        self.components.get(component)?.outputs.get(output)?.current()
+    }
+
+    fn request(&self, component: usize, input: usize) -> Option<TensorView<'p>> {
+        self.components.get(component)?.requests.get(input)?.view()
+    }
+
+    /// The value that stands at an input. `None`: nothing, the graph has a default, or it is a
+    /// cache that is made longer in place.
+    pub fn input(&self, component: usize, input: usize, spec: &InputSpec) -> Option<TensorView<'p>> {
+        let values = self.components.get(component)?;
+        let made = || values.made.get(input)?.view();
+        match spec.source {
+            InputSource::Tokens | InputSource::AttentionMask | InputSource::Positions { .. } => made(),
+            InputSource::OutputIds => self.output_ids.view(),
+            InputSource::Edge(from) => {
+                let value = self
+                    .output(from.component, from.output)
+                    .filter(|value| value.dtype() == spec.dtype);
+                value.or_else(made)
+            }
+            InputSource::Past { output } | InputSource::State { output } => {
+                values.outputs.get(output)?.front.view()
+            }
+            InputSource::Request { .. } => values.requests.get(input)?.view().or_else(made),
+        }
+    }
+}
+
+fn caches_in_place(component: &ComponentSpec) -> Vec<Option<Cache>> {
+    let outputs = component.outputs.iter();
+    outputs
+        .map(|output| match &output.role {
+            OutputRole::Present {
+                axis,
+                empty,
+                in_place: Some(_),
+            } => Some(Cache::new(output.dtype?, empty, *axis)),
+            _ => None,
+        })
+        .collect()
 }
 
 pub(super) fn at_port(component: &ComponentSpec, port: &Port, error: TensorError) -> PipelineError {

@@ -8,7 +8,7 @@ use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec,
 
 use super::convert::write_integers;
 use super::open::vocabulary;
-use super::pool::Pool;
+use super::pool::{Pool, at_port};
 use super::request::{self, Activity, Found};
 use super::step::follows_tokens;
 use super::transcript::Transcript;
@@ -490,13 +490,15 @@ impl Run {
             port: found.port.to_owned(),
             advice,
         };
-        if let Some(output) = io.outputs.iter().position(|port| port.name == found.port) {
+        let mut outputs = io.outputs.iter().enumerate();
+        if let Some((output, port)) = outputs.find(|(_, port)| port.name == found.port) {
             let advice = match found.component.phase {
                 Phase::PromptOnly | Phase::EveryStep => "step first",
                 Phase::FinalOnly => "finish the run first",
                 Phase::OnDemand => "run the component first",
             };
-            let value = self.pool.output(found.index, output);
+            let value = self.pool.shown(found.index, output);
+            let value = value.map_err(|error| at_port(found.component, port, error))?;
             return value.ok_or_else(|| no_value(advice).into());
         }
         if let Some(input) = io.inputs.iter().position(|port| port.name == found.port) {

@@ -70,7 +70,8 @@ impl Value {
     /// Takes what a run left: in the room, or in a tensor of its own.
     pub fn take_result(&mut self, result: OutputResult) -> Result<(), TensorError> {
         match result {
-            OutputResult::Pending => self.clear(),
+            // A value has no cache to give.
+            OutputResult::Pending | OutputResult::InCache { .. } => self.clear(),
             OutputResult::Owned(tensor) => {
                 self.made = Some(tensor);
                 self.set = true;

@@ -158,7 +158,9 @@ pub fn try_run(
     for ((result, memory), ask) in results.into_iter().zip(&rooms).zip(asks) {
         let memory: Vec<u8> = memory.iter().flat_map(|eight| eight.to_ne_bytes()).collect();
         got.push(match result {
-            OutputResult::Pending => panic!("output {} is still pending", ask.name),
+            OutputResult::InCache { .. } | OutputResult::Pending => {
+                panic!("output {} has no value of its own", ask.name)
+            }
             OutputResult::Owned(tensor) => Got {
                 dtype: tensor.dtype(),
                 shape: tensor.shape().to_vec(),

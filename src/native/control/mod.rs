@@ -185,7 +185,7 @@ impl<'a> ControlContext<'a> {
         let values = produced.into_iter().map(|produced| match produced {
             Some(Produced::Owned(value)) => Some(value),
             // There are no rooms.
-            Some(Produced::Room { .. }) | None => None,
+            Some(Produced::Room { .. } | Produced::InCache { .. }) | None => None,
         });
         Ok(values.collect())
     }

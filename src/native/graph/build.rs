@@ -2,6 +2,7 @@ use std::collections::{HashMap, HashSet};
 
 use smallvec::SmallVec;
 
+use super::caches;
 use super::draft::{Definition, Draft};
 use super::fold::{Budget, Folded};
 use super::functions::{FlatNode, Functions, MAX_DEPTH, Place, domain_key};
@@ -42,6 +43,10 @@ impl Graph {
         let graph = model.proto.graph.take().unwrap_or_default();
         let mut loader = Loader::new(model, workers.clone(), disabled)?;
         let mut built = loader.graph(graph, Place::default(), None)?;
+        if !disabled.contains(passes::KV_IN_PLACE) {
+            built.graph.caches = caches::in_place(&built.graph);
+            loader.fired.add(passes::KV_IN_PLACE, built.graph.caches.len());
+        }
         built.graph.passes = loader.finish()?;
         built.graph.metadata = metadata(&model.proto);
         Ok(built.graph)
@@ -216,6 +221,7 @@ impl<'m> Loader<'m> {
             outputs: raw.outputs,
             nodes,
             facts,
+            caches: Vec::new(),
             metadata: Vec::new(),
             passes: Fired::default(),
         };

@@ -7,6 +7,7 @@
 mod attributes;
 mod branch;
 mod build;
+mod caches;
 mod draft;
 mod fold;
 mod functions;
@@ -25,14 +26,14 @@ pub(super) use self::functions::{MAX_DEPTH, domain_key};
 pub(super) use self::last_row::cuts;
 pub(super) use self::passes::Fired;
 pub use self::passes::{DisabledPasses, UnknownPass};
-pub(super) use self::plan::{Asked, Given, Plan, Request};
+pub(super) use self::plan::{Asked, Plan, Request};
 pub(super) use self::ports::declared_io;
 use super::control::Control;
 use super::element::ElementType;
 use super::infer::{Fact, InferContext, Kind};
 use super::operator::{OpError, Operator, Prepared};
 use super::tensor::{Tensor, TensorRef};
-use crate::component::{ComponentErrorKind, ComponentIo};
+use crate::component::{ComponentErrorKind, ComponentIo, InPlaceCache};
 
 /// A value of the graph: an index into everything that is kept per value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -196,6 +197,8 @@ pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
     /// What is known of each value without knowing the inputs; constants with their value.
     pub(super) facts: Vec<Fact>,
+    /// The caches that a run can make longer where they lie; none for a body.
+    pub(super) caches: Vec<InPlaceCache>,
     /// The model's metadata, for [`ComponentSession::metadata`](crate::component::ComponentSession::metadata).
     pub(super) metadata: Vec<(String, String)>,
     /// What the passes did, in its bodies too; nothing for a body.

@@ -14,15 +14,15 @@
 //! the blocks are shared out among the threads. What a query gets depends neither on that nor
 //! on which others it is blocked with; the loops are in [`rows`].
 
+mod cache;
 mod rows;
 
 use std::ops::Range;
 
+pub(super) use self::cache::{Cache, CacheSizes};
 pub(super) use self::rows::dot;
-use self::rows::{Rows, add_weighted, products, softmax};
-use super::number::{Number, Real, Scalar};
-use crate::native::operator::OpError;
-use crate::native::output::OutSlice;
+use self::rows::{Rows, softmax};
+use super::number::{Number, Real};
 use crate::native::workers::{MIN_PART, Workers};
 
 /// Queries that go over the keys together.
@@ -87,92 +87,10 @@ impl<'a, T> Heads<'a, T> {
     }
 }
 
-/// Keys or values: those of earlier steps, if any, then those of this one, which may not have
-/// been rounded to the type of the earlier ones yet.
-pub(super) struct Cache<'a, P, N> {
-    pub past: Option<Heads<'a, P>>,
-    /// Rows of `past` that belong to a batch item.
-    pub past_len: &'a (dyn Fn(usize) -> usize + Sync),
-    pub new: Heads<'a, N>,
-}
-
-impl<P: Number, N: Number<Wide = P::Wide>> Cache<'_, P, N> {
-    fn past_len(&self, b: usize) -> usize {
-        if self.past.is_some() {
-            (self.past_len)(b)
-        } else {
-            0
-        }
-    }
-
-    /// The cache of the next step, [batch, heads, rows, width]: for each batch item and head
-    /// the past rows, the `new` rows of this step, and zeros.
-    pub fn write(
-        &self,
-        output: &mut OutSlice<'_, P>,
-        (batch, heads, rows): (usize, usize, usize),
-        new: usize,
-    ) -> Result<(), OpError> {
-        let width = self.new.layout.width;
-        if output.is_empty() {
-            return Ok(());
-        }
-        for b in 0..batch {
-            let past_len = self.past_len(b).min(rows);
-            let new = new.min(rows - past_len);
-            for h in 0..heads {
-                if let Some(past) = &self.past {
-                    for j in 0..past_len {
-                        output.extend_from_slice(past.row(b, h, j))?;
-                    }
-                }
-                for i in 0..new {
-                    output.extend(self.new.row(b, h, i).iter().map(|x| P::narrow(x.widen())))?;
-                }
-                let zeros = (rows - past_len - new) * width;
-                output.extend(std::iter::repeat_n(P::narrow(P::Wide::ZERO), zeros))?;
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Keys, of whatever type they are stored in.
 pub(super) trait Keys<W>: Sync {
     /// scores[q * keys.len() + j] = sum over d of queries[q][d] * k[b, head, keys.start + j, d].
     fn products(&self, b: usize, head: usize, keys: Range<usize>, queries: &[W], scores: &mut [W]);
-}
-
-impl<P: Number, N: Number<Wide = P::Wide>> Cache<'_, P, N> {
-    /// Of a range of rows, those of earlier steps and those of this one.
-    fn parts(&self, b: usize, range: &Range<usize>) -> (Range<usize>, Range<usize>) {
-        let past_len = self.past_len(b);
-        let split = past_len.clamp(range.start, range.end.max(range.start));
-        (
-            range.start..split,
-            split.saturating_sub(past_len)..range.end.saturating_sub(past_len),
-        )
-    }
-}
-
-impl<P: Number, N: Number<Wide = P::Wide>> Keys<P::Wide> for Cache<'_, P, N> {
-    fn products(
-        &self,
-        b: usize,
-        head: usize,
-        keys: Range<usize>,
-        queries: &[P::Wide],
-        scores: &mut [P::Wide],
-    ) {
-        let (old, new) = self.parts(b, &keys);
-        let stride = keys.len();
-        let first_new = old.len();
-        if let Some(past) = &self.past {
-            products(queries, past.rows(b, head, old), scores, stride);
-        }
-        let scores = scores.get_mut(first_new..).unwrap_or_default();
-        products(queries, self.new.rows(b, head, new), scores, stride);
-    }
 }
 
 /// The weights of a block of queries: those of query q for the keys that it sees.
@@ -188,50 +106,6 @@ pub(super) struct Weights<'a, W> {
 pub(super) trait Values<W>: Sync {
     /// sums[q][d] = sum over the j that query q sees of weights[q, j] * v[b, head, j, d].
     fn weighted_sums(&self, b: usize, head: usize, weights: &Weights<'_, W>, sums: &mut [W]);
-}
-
-impl<W: Scalar + Number<Wide = W>, P: Number, N: Number<Wide = P::Wide>> Values<W> for Cache<'_, P, N> {
-    fn weighted_sums(&self, b: usize, head: usize, weights: &Weights<'_, W>, sums: &mut [W]) {
-        sums.fill(W::ZERO);
-        let width = self.new.layout.width;
-        let stride = weights.keys.len();
-        // Keys of `range` for the queries from `first` on, as many as `sums` are for.
-        let add = |first: usize, range: Range<usize>, sums: &mut [W]| {
-            let (old, new) = self.parts(b, &range);
-            let at = first * stride + range.start - weights.keys.start;
-            let first_new = at + old.len();
-            if let Some(past) = &self.past {
-                let weights = weights.weights.get(at..).unwrap_or_default();
-                add_weighted(weights, stride, past.rows(b, head, old), sums);
-            }
-            let weights = weights.weights.get(first_new..).unwrap_or_default();
-            add_weighted(weights, stride, self.new.rows(b, head, new), sums);
-        };
-        // What all see is added for all at once; what only some see would be 0 * v for the
-        // others, which is no zero if v is not finite.
-        let start = weights.visible.iter().map(|visible| visible.start).max();
-        let end = weights.visible.iter().map(|visible| visible.end).min();
-        let common = start.unwrap_or(0)..end.unwrap_or(0);
-        let each = |part: &dyn Fn(&Range<usize>) -> Range<usize>, sums: &mut [W]| {
-            for (q, (visible, sums)) in weights
-                .visible
-                .iter()
-                .zip(sums.chunks_exact_mut(width.max(1)))
-                .enumerate()
-            {
-                let range = part(visible);
-                if !range.is_empty() {
-                    add(q, range, sums);
-                }
-            }
-        };
-        if common.is_empty() {
-            return each(&Range::clone, sums);
-        }
-        each(&|visible| visible.start..common.start, sums);
-        add(0, common.clone(), sums);
-        each(&|visible| common.end..visible.end, sums);
-    }
 }
 
 /// Which value of the scores a caller wants to see (Attention's `qk_matmul_output_mode`).

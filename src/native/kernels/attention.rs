@@ -23,7 +23,7 @@
 use half::{bf16, f16};
 
 use super::Built;
-use super::attend::{Attend, Cache, Heads, Inputs, Layout, ScoreOutput, ScoreStage, Values};
+use super::attend::{Attend, Cache, CacheSizes, Heads, Inputs, Layout, ScoreOutput, ScoreStage, Values};
 use super::dispatch::{with_float, with_integer, with_number};
 use super::number::{Float, Number, Scalar};
 use crate::native::element::{Bool, ElementType};
@@ -154,6 +154,13 @@ impl Sizes {
             _ => Err(wrong("rank 3 or 4".into())),
         }
     }
+
+    fn heads_of<'a, T: Number>(&self, tensor: TensorRef<'a>) -> Result<Heads<'a, T>, OpError> {
+        Ok(Heads {
+            data: tensor.slice()?,
+            layout: self.layout,
+        })
+    }
 }
 
 /// The sizes of one run, checked against each other.
@@ -163,6 +170,19 @@ struct Problem {
     v: Sizes,
     past: usize,
     total: usize,
+}
+
+impl Problem {
+    /// The cache of K or V.
+    fn cache(&self, new: &Sizes) -> CacheSizes {
+        CacheSizes {
+            batch: new.batch,
+            heads: new.heads,
+            past_rows: self.past,
+            new: new.positions,
+            rows: self.total,
+        }
+    }
 }
 
 impl Attention {
@@ -258,14 +278,10 @@ impl Attention {
         v: &dyn Values<T::Wide>,
     ) -> Result<(), OpError> {
         let (q, k) = (cx.required(Q)?, cx.required(K)?);
-        let past_key = cx.input(PAST_KEY).map(|past| past.slice::<T>()).transpose()?;
-        let queries = Heads {
-            data: q.slice::<T>()?,
-            layout: p.q.layout,
-        };
+        let queries = p.q.heads_of::<T>(q)?;
         let past_len = |_| p.past;
-        let keys = cache(k.slice::<T>()?, &p.k, past_key, &past_len, p.past);
-        present(cx, PRESENT_KEY, &keys, &p.k, p.total)?;
+        let ports = (PAST_KEY, PRESENT_KEY);
+        let keys = Cache::<T, T>::grow(cx, ports, p.cache(&p.k), &past_len, p.k.heads_of(k)?)?;
         let valid = cx.input(NONPAD).map(|valid| valid.slice::<i64>()).transpose()?;
 
         let shown = match cx.output_used(SCORES) {
@@ -376,42 +392,6 @@ impl Attention {
         attend.run(cx.workers(), &inputs, scratch, y, layout, shown);
         Ok(())
     }
-}
-
-fn cache<'a, T>(
-    new: &'a [T],
-    sizes: &Sizes,
-    past: Option<&'a [T]>,
-    past_len: &'a (dyn Fn(usize) -> usize + Sync),
-    past_rows: usize,
-) -> Cache<'a, T, T> {
-    Cache {
-        past: past.map(|data| Heads {
-            data,
-            layout: Layout::heads_first(sizes.heads, past_rows, sizes.width),
-        }),
-        past_len,
-        new: Heads {
-            data: new,
-            layout: sizes.layout,
-        },
-    }
-}
-
-/// The cache of the next step, if it is wanted.
-fn present<T: Float>(
-    cx: &mut RunContext<'_>,
-    index: usize,
-    cache: &Cache<'_, T, T>,
-    sizes: &Sizes,
-    total: usize,
-) -> Result<(), OpError> {
-    if !cx.output_used(index) {
-        return Ok(());
-    }
-    let dims = [sizes.batch, sizes.heads, total, sizes.width];
-    let mut output = cx.output::<T>(index, &dims)?;
-    cache.write(&mut output, (sizes.batch, sizes.heads, total), sizes.positions)
 }
 
 /// attn_mask, addressed as [batch, q_heads, queries] rows of `width` elements.
@@ -561,14 +541,21 @@ impl Operator for Attention {
         Ok(())
     }
 
+    fn past_of(&self, output: usize) -> Option<usize> {
+        match output {
+            PRESENT_KEY => Some(PAST_KEY),
+            PRESENT_VALUE => Some(PAST_VALUE),
+            _ => None,
+        }
+    }
+
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let problem = self.problem(cx)?;
         let (q, v) = (cx.required(Q)?, cx.required(VALUE)?);
         with_float!(v.element_type(), V => {
-            let past = cx.input(PAST_VALUE).map(|past| past.slice::<V>()).transpose()?;
             let past_len = |_| problem.past;
-            let values = cache(v.slice::<V>()?, &problem.v, past, &past_len, problem.past);
-            present(cx, PRESENT_VALUE, &values, &problem.v, problem.total)?;
+            let (ports, sizes) = ((PAST_VALUE, PRESENT_VALUE), problem.cache(&problem.v));
+            let values = Cache::<V, V>::grow(cx, ports, sizes, &past_len, problem.v.heads_of(v)?)?;
             match q.element_type() {
                 ElementType::Float64 => self.run_as::<f64>(cx, &problem, &values),
                 ElementType::Float16 => self.run_as::<f16>(cx, &problem, &values),

@@ -30,7 +30,9 @@
 //! com.microsoft 1: float, float16, bfloat16 (and double). The equations are in `attend`.
 
 use super::Built;
-use super::attend::{Attend, Cache, Heads, Inputs, Keys, Layout, ScoreOutput, ScoreStage, Values};
+use super::attend::{
+    Attend, Cache, CacheSizes, Heads, Inputs, Keys, Layout, ScoreOutput, ScoreStage, Values,
+};
 use super::dispatch::with_float;
 use super::infer::input_type;
 use super::number::{Float, Number, Scalar};
@@ -209,6 +211,15 @@ impl Operator for GroupQueryAttention {
             Some(SymDims::from_iter([batch, heads, queries, unknown])),
         );
         Ok(())
+    }
+
+    fn past_of(&self, output: usize) -> Option<usize> {
+        match output {
+            _ if self.quantization.is_some() || self.window_cache.is_some() => None,
+            PRESENT_KEY => Some(PAST_KEY),
+            PRESENT_VALUE => Some(PAST_VALUE),
+            _ => None,
+        }
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
@@ -485,34 +496,15 @@ impl GroupQueryAttention {
         scratch: &mut [T::Wide],
     ) -> Result<(), OpError> {
         let past_len = |b| lengths.past(b);
-        let past = |index: usize| -> Result<_, OpError> {
-            let Some(tensor) = cx.input(index) else {
-                return Ok(None);
-            };
-            Ok(Some(Heads {
-                data: tensor.slice::<T>()?,
-                layout: Layout::heads_first(self.kv_heads, lengths.past_rows, p.size),
-            }))
+        let sizes = CacheSizes {
+            batch: p.batch,
+            heads: self.kv_heads,
+            past_rows: lengths.past_rows,
+            new: p.new,
+            rows: lengths.past_rows.max(lengths.total),
         };
-        let keys = Cache {
-            past: past(PAST_KEY)?,
-            past_len: &past_len,
-            new: keys,
-        };
-        let values = Cache {
-            past: past(PAST_VALUE)?,
-            past_len: &past_len,
-            new: p.v,
-        };
-        let rows = lengths.past_rows.max(lengths.total);
-        let sizes = (p.batch, self.kv_heads, rows);
-        let dims = [p.batch, self.kv_heads, rows, p.size];
-        if cx.output_used(PRESENT_KEY) {
-            keys.write(&mut cx.output::<T>(PRESENT_KEY, &dims)?, sizes, p.new)?;
-        }
-        if cx.output_used(PRESENT_VALUE) {
-            values.write(&mut cx.output::<T>(PRESENT_VALUE, &dims)?, sizes, p.new)?;
-        }
+        let keys = Cache::<T, K>::grow(cx, (PAST_KEY, PRESENT_KEY), sizes, &past_len, keys)?;
+        let values = Cache::<T, T>::grow(cx, (PAST_VALUE, PRESENT_VALUE), sizes, &past_len, p.v)?;
         self.finish::<T>(cx, p, lengths, prepare, attend, (&keys, &values), &|_| 0, scratch)
     }
 

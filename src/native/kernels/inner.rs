@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::native::infer::{Fact, InferContext};
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::output::{Memory, OutputState, OutputTarget};
+use crate::native::output::{Memory, NodeRoom, OutputState, OutputTarget};
 use crate::native::tensor::{Tensor, TensorRef};
 use crate::native::value::{Value, ValueRef};
 
@@ -24,7 +24,12 @@ pub(super) fn run_for<const N: usize>(
         inputs: &values,
         outputs: states
             .iter_mut()
-            .map(|state| Some(OutputTarget { state, room: None }))
+            .map(|state| {
+                Some(OutputTarget {
+                    state,
+                    room: NodeRoom::None,
+                })
+            })
             .collect(),
         pool: &mut *cx.pool,
         scratch: cx.scratch.as_deref_mut(),

@@ -23,7 +23,7 @@
 //! com.microsoft 1: float, float16, bfloat16 (and double). The equations are in `attend`.
 
 use super::Built;
-use super::attend::{Attend, Cache, Heads, Inputs, Layout, ScoreOutput, ScoreStage};
+use super::attend::{Attend, Cache, CacheSizes, Heads, Inputs, Layout, ScoreOutput, ScoreStage};
 use super::beam_cache::{BeamCache, Inputs as BeamInputs};
 use super::dispatch::with_float;
 use super::group_query_attention::{head_count, scale, wrong_dims};
@@ -172,6 +172,14 @@ impl Operator for MultiHeadAttention {
             Some(SymDims::from_iter([batch, heads, queries, unknown])),
         );
         Ok(())
+    }
+
+    fn past_of(&self, output: usize) -> Option<usize> {
+        match output {
+            PRESENT_KEY => Some(self.places.past_key),
+            PRESENT_VALUE => Some(self.places.past_value),
+            _ => None,
+        }
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
@@ -481,32 +489,15 @@ impl<T: Float> Run<'_, '_, T> {
         let (p, places, n) = (self.p, self.op.places, self.op.heads);
         let total = self.attend.total;
         let past_len = |_| self.past;
-        let past = |index: usize, width: usize| -> Result<_, OpError> {
-            let Some(tensor) = cx.input(index) else {
-                return Ok(None);
-            };
-            Ok(Some(Heads {
-                data: tensor.slice::<T>()?,
-                layout: Layout::heads_first(n, self.rows, width),
-            }))
+        let sizes = CacheSizes {
+            batch: p.batch,
+            heads: n,
+            past_rows: self.rows,
+            new: p.keys,
+            rows: self.present_rows,
         };
-        let keys = Cache {
-            past: past(places.past_key, p.size)?,
-            past_len: &past_len,
-            new: k,
-        };
-        let values = Cache {
-            past: past(places.past_value, p.v_size)?,
-            past_len: &past_len,
-            new: v,
-        };
-        let sizes = (p.batch, n, self.present_rows);
-        for (index, cache) in [(PRESENT_KEY, &keys), (PRESENT_VALUE, &values)] {
-            if cx.output_used(index) {
-                let dims = [p.batch, n, self.present_rows, cache.new.layout.width];
-                cache.write(&mut cx.output::<T>(index, &dims)?, sizes, p.keys)?;
-            }
-        }
+        let keys = Cache::<T, N>::grow(cx, (places.past_key, PRESENT_KEY), sizes, &past_len, k)?;
+        let values = Cache::<T, N>::grow(cx, (places.past_value, PRESENT_VALUE), sizes, &past_len, v)?;
         let full = [p.batch, n, p.queries, total];
         let shown = match cx.output_used(SCORES) {
             true => Some(ScoreOutput {

@@ -51,6 +51,10 @@ impl Operator for Shape {
         Ok(())
     }
 
+    fn reads_only_dims(&self) -> bool {
+        true
+    }
+
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let sizes = self.slice(cx.required(0)?.dims());
         cx.output::<i64>(0, &[sizes.len()])?
@@ -76,6 +80,10 @@ impl Operator for Size {
             None => cx.set_output(0, Some(ElementType::Int64), Some(SymDims::new())),
         }
         Ok(())
+    }
+
+    fn reads_only_dims(&self) -> bool {
+        true
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {

@@ -37,6 +37,8 @@ enum How {
     WhileBuilding,
     Rewrite(Rewrite),
     DropUnread,
+    /// Nothing is rewritten: see `caches`.
+    OfWholeGraph,
 }
 
 /// Nodes whose inputs are all constants are computed at load.
@@ -45,6 +47,9 @@ pub(super) const CONSTANT_FOLDING: &str = "constant_folding";
 pub(super) const CONSTANT_IF: &str = "constant_if";
 /// Nodes that no output of the graph needs are left out, also when they could not be run.
 pub(super) const DEAD_NODES: &str = "dead_nodes";
+
+/// A past that only an attention node reads is made longer where it lies.
+pub(super) const KV_IN_PLACE: &str = "kv_in_place";
 
 /// In the order in which they are done.
 static PASSES: &[Pass] = &[
@@ -72,6 +77,10 @@ static PASSES: &[Pass] = &[
     Pass {
         name: DEAD_NODES,
         how: How::DropUnread,
+    },
+    Pass {
+        name: KV_IN_PLACE,
+        how: How::OfWholeGraph,
     },
 ];
 
@@ -162,7 +171,7 @@ impl Fired {
 pub(super) fn run(draft: &mut Draft, disabled: DisabledPasses, fired: &mut Fired) {
     for pass in PASSES.iter().filter(|pass| !disabled.contains(pass.name)) {
         let times = match pass.how {
-            How::WhileBuilding => 0,
+            How::WhileBuilding | How::OfWholeGraph => 0,
             How::Rewrite(rewrite) => {
                 let nodes = draft.ids().into_iter();
                 nodes

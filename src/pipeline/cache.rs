@@ -1,0 +1,269 @@
+use std::sync::OnceLock;
+
+use crate::component::{
+    AlignedBytes, CacheRoom, DataType, OutputResult, Shape, TensorError, TensorView, byte_len,
+    count_cache_write, room_len,
+};
+
+/// A KV cache that its component makes longer where it lies.
+///
+/// A step writes behind the rows that there are, and only when the whole step is done does
+/// [`commit`](Self::commit) count what it wrote: a step that fails leaves no trace, and to go
+/// back is to count fewer rows.
+pub(super) struct Cache {
+    dtype: DataType,
+    /// Of the rows that there are, along `axis`.
+    shape: Shape,
+    axis: usize,
+    /// Rows that there is memory for.
+    capacity: usize,
+    /// `shape`, but `capacity` rows.
+    memory: AlignedBytes,
+    /// What the step under way has left.
+    next: Option<Next>,
+    /// The rows without the gaps between the blocks, for whoever looks at them.
+    dense: OnceLock<AlignedBytes>,
+}
+
+enum Next {
+    /// Rows behind those that there are, which make it this shape.
+    Longer(Shape),
+    Other(Box<Cache>),
+}
+
+impl Cache {
+    /// Without rows, and without memory for any.
+    pub fn new(dtype: DataType, empty: &[i64], axis: usize) -> Self {
+        Cache {
+            dtype,
+            shape: empty.into(),
+            axis,
+            capacity: 0,
+            memory: AlignedBytes::EMPTY,
+            next: None,
+            dense: OnceLock::new(),
+        }
+    }
+
+    /// A copy of a tensor, with room for `capacity` rows.
+    fn of_tensor(tensor: TensorView<'_>, axis: usize, capacity: usize) -> Result<Self, TensorError> {
+        let mut cache = Cache::new(tensor.dtype(), tensor.shape(), axis);
+        cache.capacity = capacity;
+        cache.memory = AlignedBytes::try_zeroed(room_len(cache.dtype, &cache.shape, axis, capacity)?)?;
+        let (row, rows) = (cache.row_bytes(), cache.rows());
+        copy_rows(row, rows, (tensor.bytes(), rows), (&mut cache.memory, capacity));
+        count_cache_write(tensor.bytes().len());
+        Ok(cache)
+    }
+
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// The shape with `more` rows.
+    pub fn longer(&self, more: usize) -> Shape {
+        let mut shape = self.shape.clone();
+        if let (Some(rows), Ok(more)) = (shape.get_mut(self.axis), i64::try_from(more)) {
+            *rows = rows.saturating_add(more);
+        }
+        shape
+    }
+
+    fn rows(&self) -> usize {
+        let rows = self.shape.get(self.axis).copied().unwrap_or(0);
+        usize::try_from(rows).unwrap_or(0)
+    }
+
+    /// Bytes of a row in one of the blocks that lie behind each other along the axis.
+    fn row_bytes(&self) -> usize {
+        let inner = self.shape.get(self.axis + 1..).unwrap_or_default().iter();
+        inner.fold(self.dtype.size(), |bytes, &dim| {
+            bytes.saturating_mul(usize::try_from(dim).unwrap_or(0))
+        })
+    }
+
+    /// Makes sure that there is memory for `rows` rows; if there is not, it will be for `spare`.
+    pub fn reserve(&mut self, rows: usize, spare: usize) -> Result<(), TensorError> {
+        if rows <= self.capacity {
+            return Ok(());
+        }
+        let spare = spare.max(rows);
+        let mut memory = AlignedBytes::try_zeroed(room_len(self.dtype, &self.shape, self.axis, spare)?)?;
+        let (row, used) = (self.row_bytes(), self.rows());
+        copy_rows(row, used, (&self.memory, self.capacity), (&mut memory, spare));
+        count_cache_write(memory.len() / spare.max(1) * used);
+        self.memory = memory;
+        self.capacity = spare;
+        Ok(())
+    }
+
+    /// The memory, for a run of the component that reads it as its input `past`.
+    pub fn room<'c>(&'c mut self, past: &'c str) -> Result<CacheRoom<'c>, TensorError> {
+        CacheRoom::new(
+            past,
+            self.dtype,
+            &self.shape,
+            self.axis,
+            self.capacity,
+            &mut self.memory,
+        )
+    }
+
+    /// Notes what a run left.
+    pub fn take_result(&mut self, result: OutputResult) -> Result<(), TensorError> {
+        self.next = match result {
+            OutputResult::InCache { shape, .. } => Some(Next::Longer(shape)),
+            OutputResult::Owned(tensor) => {
+                let other = Cache::of_tensor(tensor.view(), self.axis, self.capacity)?;
+                Some(Next::Other(Box::new(other)))
+            }
+            // There was no other room.
+            OutputResult::Pending | OutputResult::InRoom { .. } => None,
+        };
+        Ok(())
+    }
+
+    pub fn commit(&mut self) {
+        match self.next.take() {
+            None => return,
+            Some(Next::Longer(shape)) => self.shape = shape,
+            Some(Next::Other(other)) => *self = *other,
+        }
+        self.dense.take();
+    }
+
+    pub fn roll_back(&mut self) {
+        self.next = None;
+    }
+
+    /// Keeps the first `len` rows.
+    pub fn truncate(&mut self, len: usize) {
+        let rows = self.rows().min(len);
+        if let (Some(dim), Ok(rows)) = (self.shape.get_mut(self.axis), i64::try_from(rows)) {
+            *dim = rows;
+        }
+        self.dense.take();
+    }
+
+    /// The rows that there are, as a tensor.
+    pub fn view(&self) -> Result<TensorView<'_>, TensorError> {
+        let rows = self.rows();
+        if rows == self.capacity {
+            return TensorView::new(self.dtype, &self.shape, &self.memory);
+        }
+        let dense = match self.dense.get() {
+            Some(dense) => dense,
+            None => {
+                let mut dense = AlignedBytes::try_zeroed(byte_len(self.dtype, &self.shape)?)?;
+                copy_rows(
+                    self.row_bytes(),
+                    rows,
+                    (&self.memory, self.capacity),
+                    (&mut dense, rows),
+                );
+                self.dense.get_or_init(|| dense)
+            }
+        };
+        TensorView::new(self.dtype, &self.shape, dense)
+    }
+
+    /// Bytes of memory held, in use or not.
+    pub fn held_bytes(&self) -> u64 {
+        let dense = self.dense.get().map_or(0, |dense| dense.capacity());
+        (self.memory.capacity() + dense) as u64
+    }
+}
+
+/// Copies the first `count` rows of each block of one memory to those of another; each says how
+/// many rows its blocks have.
+fn copy_rows(
+    row_bytes: usize,
+    count: usize,
+    (from, from_rows): (&[u8], usize),
+    (to, to_rows): (&mut [u8], usize),
+) {
+    let len = row_bytes * count;
+    if len == 0 {
+        return;
+    }
+    let blocks = from.chunks_exact(row_bytes * from_rows);
+    for (from, to) in blocks.zip(to.chunks_exact_mut(row_bytes * to_rows)) {
+        to[..len].copy_from_slice(&from[..len]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::component::ComponentTensor;
+
+    /// A cache of two heads and rows of one byte.
+    fn cache() -> Cache {
+        Cache::new(DataType::Uint8, &[1, 2, 0, 1], 2)
+    }
+
+    /// Writes rows as a component does: those of head 1 are ten more.
+    fn append(cache: &mut Cache, rows: &[u8]) {
+        let shape = cache.longer(rows.len());
+        let first = cache.rows();
+        cache.reserve(first + rows.len(), 4).unwrap();
+        let mut room = cache.room("past").unwrap();
+        let capacity = room.capacity();
+        for (head, more) in [(0, 0), (1, 10)] {
+            for (row, to) in rows.iter().zip(&mut room.memory()[head * capacity + first..]) {
+                *to = row + more;
+            }
+        }
+        let dtype = DataType::Uint8;
+        cache.take_result(OutputResult::InCache { dtype, shape }).unwrap();
+    }
+
+    #[test]
+    fn rows_count_once_they_are_committed() {
+        let mut cache = cache();
+        append(&mut cache, &[1, 2, 3]);
+        assert_eq!(cache.view().unwrap().shape(), [1, 2, 0, 1]);
+        cache.roll_back();
+        append(&mut cache, &[4, 5]);
+        cache.commit();
+        assert_eq!(cache.view().unwrap().bytes(), [4, 5, 14, 15]);
+        assert_eq!(cache.view().unwrap().shape(), [1, 2, 2, 1]);
+        // Beyond the memory for four rows.
+        append(&mut cache, &[6, 7, 8]);
+        assert_eq!(cache.view().unwrap().bytes(), [4, 5, 14, 15]);
+        cache.commit();
+        assert_eq!(cache.view().unwrap().bytes(), [4, 5, 6, 7, 8, 14, 15, 16, 17, 18]);
+        assert_eq!(cache.held_bytes(), 10);
+        cache.truncate(1);
+        assert_eq!(cache.view().unwrap().bytes(), [4, 14]);
+        append(&mut cache, &[9]);
+        cache.commit();
+        assert_eq!(cache.view().unwrap().bytes(), [4, 9, 14, 19]);
+        cache.truncate(7);
+        cache.truncate(0);
+        assert!(cache.view().unwrap().bytes().is_empty());
+    }
+
+    #[test]
+    fn a_tensor_takes_the_place_of_what_there_was() {
+        let mut cache = cache();
+        append(&mut cache, &[1]);
+        cache.commit();
+        cache.reserve(2, 3).unwrap();
+        let tensor = ComponentTensor::from_raw(DataType::Uint8, &[1, 2, 2, 1], &[7, 8, 17, 18]).unwrap();
+        cache.take_result(OutputResult::Owned(tensor)).unwrap();
+        assert_eq!(cache.view().unwrap().bytes(), [1, 11]);
+        cache.commit();
+        assert_eq!(cache.view().unwrap().bytes(), [7, 8, 17, 18]);
+        append(&mut cache, &[9]);
+        cache.commit();
+        assert_eq!(cache.view().unwrap().bytes(), [7, 8, 9, 17, 18, 19]);
+    }
+
+    #[test]
+    fn room_for_too_few_rows_is_refused() {
+        let mut memory = [0; 2];
+        let room = CacheRoom::new("past", DataType::Uint8, &[1, 2, 2, 1], 2, 1, &mut memory);
+        assert!(matches!(room, Err(TensorError::CacheRoom { .. })));
+    }
+}
