@@ -156,6 +156,7 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "Hardmax", &[1, 11, 13], order::hardmax),
     op("", "Identity", &[1, 13, 14, 16, 19, 21, 23, 24, 25], reshape::identity),
     control("If", &[1, 11, 13, 16, 19, 21, 23, 24, 25], &control::IF),
+    op("", "ImageDecoder", &[20], image_decoder::image_decoder),
     op("", "InstanceNormalization", &[6, 22], channel_norm::instance_normalization),
     op("", "IsInf", &[10, 20], float_tests::is_inf),
     op("", "IsNaN", &[9, 13, 20], float_tests::is_nan),

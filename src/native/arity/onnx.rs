@@ -91,6 +91,7 @@ pub(super) static ARITIES: &[Arity] = &[
     arity("", "Hardmax", 1, "R", "R"),
     arity("", "Identity", 1, "R", "R"),
     arity("", "If", 1, "R", "Rv"),
+    arity("", "ImageDecoder", 20, "R", "R"),
     arity("", "InstanceNormalization", 6, "RRR", "R"),
     arity("", "IsInf", 10, "R", "R"),
     arity("", "IsNaN", 9, "R", "R"),

@@ -61,6 +61,7 @@ pub(super) mod general_matmul;
 pub(super) mod grid_sample;
 pub(super) mod group_query_attention;
 pub(super) mod hyper_connection;
+pub(super) mod image_decoder;
 pub(super) mod infer;
 mod inner;
 pub(super) mod integer_products;
