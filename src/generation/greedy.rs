@@ -15,24 +15,72 @@ pub struct NanLogit {
 
 /// The largest logit; among equals the one with the lowest index. `None` without logits.
 pub fn greedy(logits: &[f32]) -> Result<Option<Choice>, NanLogit> {
-    let mut best: Option<(usize, f32)> = None;
-    for (index, &logit) in logits.iter().enumerate() {
-        if logit.is_nan() {
-            return Err(NanLogit { index });
-        }
-        if best.is_none_or(|(_, largest)| logit > largest) {
-            best = Some((index, logit));
-        }
+    let largest = largest(logits);
+    if largest.is_nan()
+        && let Some(index) = logits.iter().position(|logit| logit.is_nan())
+    {
+        return Err(NanLogit { index });
     }
-    Ok(best.map(|(index, largest)| Choice {
+    let index = first(logits, largest);
+    Ok(index.map(|index| Choice {
         index,
-        logprob: log_probability(logits, largest),
+        logprob: log_share(logits, largest, largest),
     }))
 }
 
 /// The logarithm of the probability of a token with this logit.
 pub(crate) fn log_probability(logits: &[f32], logit: f32) -> f32 {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    log_share(logits, largest(logits), logit)
+}
+
+/// Independent steps of a loop over logits, for the processor to take side by side: a vocabulary
+/// has some 100,000.
+const LANES: usize = 4;
+
+/// Visits the logits in their order, each with its lane.
+#[inline(always)]
+fn each_lane(logits: &[f32], mut visit: impl FnMut(usize, f32)) {
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &logit) in chunk.iter().enumerate() {
+            visit(lane, logit);
+        }
+    }
+    for (lane, &logit) in rest.iter().enumerate() {
+        visit(lane, logit);
+    }
+}
+
+/// The largest of all, -inf if there are none, NaN if any is NaN.
+fn largest(logits: &[f32]) -> f32 {
+    let mut largest = [f32::NEG_INFINITY; LANES];
+    let mut nan = [false; LANES];
+    each_lane(logits, |lane, logit| {
+        largest[lane] = if logit > largest[lane] {
+            logit
+        } else {
+            largest[lane]
+        };
+        nan[lane] |= logit.is_nan();
+    });
+    match nan.contains(&true) {
+        true => f32::NAN,
+        false => largest.into_iter().fold(f32::NEG_INFINITY, f32::max),
+    }
+}
+
+/// The place of the first logit of this value.
+fn first(logits: &[f32], value: f32) -> Option<usize> {
+    const BLOCK: usize = 64;
+    // Whether it is in a block at all is a question for vector instructions.
+    let has_it = |block: &[f32]| block.iter().fold(false, |found, &logit| found | (logit == value));
+    let block = logits.chunks(BLOCK).position(has_it)? * BLOCK;
+    let place = logits.get(block..)?.iter().position(|&logit| logit == value)?;
+    Some(block + place)
+}
+
+/// ln(exp(logit) / sum(exp(logits))), the largest of which is known.
+fn log_share(logits: &[f32], largest: f32, logit: f32) -> f32 {
     if largest.is_infinite() {
         // All of the probability is on the infinite ones, or, if all are -inf, it is the
         // same for each.
@@ -43,10 +91,48 @@ pub(crate) fn log_probability(logits: &[f32], logit: f32) -> f32 {
             f32::NEG_INFINITY
         };
     }
-    // Relative to the largest, so that no exponential overflows; summed in f64, since a
-    // vocabulary has some 100,000 terms.
-    let sum: f64 = logits.iter().map(|&other| f64::from(other - largest).exp()).sum();
+    // Relative to the largest, so that no exponential overflows; summed in f64.
+    let mut sums = [0.0; LANES];
+    each_lane(logits, |lane, other| {
+        sums[lane] += exp(f64::from(other - largest))
+    });
+    let sum: f64 = sums.iter().sum();
     (f64::from(logit - largest) - sum.ln()) as f32
+}
+
+/// e^x for x <= 0, to 2^-50 of it, and no less than e^-700, in steps that a compiler can put into
+/// vector instructions.
+///
+/// x = n ln 2 + r with a whole n and |r| <= ln(2) / 2, so that e^x = 2^n e^r, and e^r is its
+/// Taylor polynomial.
+#[inline]
+fn exp(x: f64) -> f64 {
+    /// 1.5 * 2^52: what is added to it is rounded to a whole number, which is then in the low bits.
+    const WHOLE: f64 = 6_755_399_441_055_744.0;
+    /// ln 2 in two parts, the first of so few bits that n times it is exact.
+    const LN_2: [f64; 2] = [6.931_471_803_691_238e-1, 1.908_214_929_270_587_7e-10];
+    /// 1 / 0!, 1 / 1!, ..., 1 / 12!
+    const TERMS: [f64; 13] = {
+        let mut terms = [1.0; 13];
+        let mut at = 1;
+        while at < 13 {
+            terms[at] = terms[at - 1] / at as f64;
+            at += 1;
+        }
+        terms
+    };
+    let x = if x > -700.0 { x } else { -700.0 };
+    let shifted = x * std::f64::consts::LOG2_E + WHOLE;
+    let n = shifted - WHOLE;
+    let r = x - n * LN_2[0] - n * LN_2[1];
+    // In pairs of pairs: one after the other, each term would wait for the one before.
+    let (r2, r4) = (r * r, r * r * (r * r));
+    let two = |at: usize| TERMS[at] + TERMS[at + 1] * r;
+    let four = |at: usize| two(at) + two(at + 2) * r2;
+    let polynomial = four(0) + four(4) * r4 + (four(8) + TERMS[12] * r4) * (r4 * r4);
+    // n + 1023 in the bits of the exponent.
+    let power = f64::from_bits((shifted.to_bits() << 52).wrapping_add(1023 << 52));
+    polynomial * power
 }
 
 #[cfg(test)]
@@ -64,6 +150,24 @@ mod tests {
     fn no_logits_no_choice_and_nan_is_found() {
         assert_eq!(greedy(&[]), Ok(None));
         assert_eq!(greedy(&[1.0, f32::NAN, 5.0]), Err(NanLogit { index: 1 }));
+        for at in 0..20 {
+            let mut logits = vec![0.5; 20];
+            logits[at] = f32::NAN;
+            assert_eq!(greedy(&logits), Err(NanLogit { index: at }));
+            logits[at] = f32::INFINITY;
+            assert_eq!(greedy(&logits).unwrap().unwrap().index, at);
+        }
+    }
+
+    #[test]
+    fn exponentials_are_those_of_the_standard_library() {
+        for step in 0..70_000 {
+            let x = -f64::from(step) / 100.0;
+            let (found, expected) = (exp(x), x.exp());
+            assert!((found - expected).abs() <= expected * 2f64.powi(-50), "{x}");
+        }
+        assert!(exp(f64::NEG_INFINITY) < 1e-300);
+        assert_eq!(exp(0.0), 1.0);
     }
 
     #[test]

@@ -41,9 +41,21 @@ pub(super) fn last_row(tensor: TensorView<'_>, row: &mut Vec<f32>) -> Option<()>
     let width = usize::try_from(*tensor.shape().last()?).ok()?;
     let bytes = tensor.bytes();
     let start = bytes.len().checked_sub(width * tensor.dtype().size())?;
-    row.clear();
-    row.reserve(width);
-    for_each_f32(tensor.dtype(), bytes.get(start..)?, |value| row.push(value)).then_some(())
+    let bytes = bytes.get(start..)?;
+    row.resize(width, 0.0);
+    match tensor.dtype() {
+        DataType::Float32 => widen(bytes, row, f32::from_le_bytes),
+        DataType::Float16 => widen(bytes, row, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        DataType::Bfloat16 => widen(bytes, row, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        _ => return None,
+    }
+    Some(())
+}
+
+fn widen<const N: usize>(bytes: &[u8], to: &mut [f32], widen: impl Fn([u8; N]) -> f32) {
+    for (to, &bytes) in to.iter_mut().zip(bytes.as_chunks().0) {
+        *to = widen(bytes);
+    }
 }
 
 /// One, in the bytes of any type that an attention mask may have.
