@@ -1,6 +1,8 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
+use smallvec::SmallVec;
+
 use super::cache::{CacheRoom, InPlaceCache, check_caches};
 use super::tensor::{AlignedBytes, ComponentTensor, Shape, TensorView, byte_len};
 use super::{
@@ -237,53 +239,103 @@ impl dyn ComponentSession + '_ {
 
 fn check_inputs<'a>(
     io: &ComponentIo,
-    inputs: impl Iterator<Item = (&'a str, DataType, &'a [i64])> + Clone,
+    inputs: impl Iterator<Item = (&'a str, DataType, &'a [i64])>,
 ) -> Result<(), ComponentErrorKind> {
-    for (index, (name, dtype, shape)) in inputs.clone().enumerate() {
-        let port = io.input(name).ok_or_else(|| ComponentErrorKind::UnknownInput {
-            port: name.to_owned(),
-            known: names(&io.inputs),
-        })?;
-        if inputs.clone().take(index).any(|(earlier, ..)| earlier == name) {
-            return Err(ComponentErrorKind::DuplicateInput {
-                port: name.to_owned(),
-            });
+    let mut ports = Named::new(&io.inputs);
+    for (name, dtype, shape) in inputs {
+        match ports.find(name) {
+            Some((port, Times::First)) => check_value(port, dtype, shape)?,
+            Some((_, Times::Again)) => {
+                return Err(ComponentErrorKind::DuplicateInput {
+                    port: name.to_owned(),
+                });
+            }
+            None => {
+                return Err(ComponentErrorKind::UnknownInput {
+                    port: name.to_owned(),
+                    known: names(&io.inputs),
+                });
+            }
         }
-        check_value(port, dtype, shape)?;
     }
-    for port in io.inputs.iter().filter(|port| !port.optional) {
-        if !inputs.clone().any(|(name, ..)| name == port.name) {
-            return Err(ComponentErrorKind::MissingInput {
-                port: port.name.clone(),
-                expected: format!("{} {}", port.ty, port.display_dims()),
-            });
+    match ports.unnamed().find(|port| !port.optional) {
+        None => Ok(()),
+        Some(port) => Err(ComponentErrorKind::MissingInput {
+            port: port.name.clone(),
+            expected: format!("{} {}", port.ty, port.display_dims()),
+        }),
+    }
+}
+
+fn check_outputs<'a>(
+    io: &ComponentIo,
+    outputs: impl Iterator<Item = &'a str>,
+) -> Result<(), ComponentErrorKind> {
+    let mut ports = Named::new(&io.outputs);
+    for name in outputs {
+        match ports.find(name) {
+            Some((port, Times::First)) => {
+                if let PortType::Other(found) = &port.ty {
+                    return Err(ComponentErrorKind::UnsupportedPortType {
+                        port: name.to_owned(),
+                        found: found.clone(),
+                    });
+                }
+            }
+            Some((_, Times::Again)) => {
+                return Err(ComponentErrorKind::DuplicateOutput {
+                    port: name.to_owned(),
+                });
+            }
+            None => {
+                return Err(ComponentErrorKind::UnknownOutput {
+                    port: name.to_owned(),
+                    known: names(&io.outputs),
+                });
+            }
         }
     }
     Ok(())
 }
 
-fn check_outputs<'a>(
-    io: &ComponentIo,
-    outputs: impl Iterator<Item = &'a str> + Clone,
-) -> Result<(), ComponentErrorKind> {
-    for (index, name) in outputs.clone().enumerate() {
-        let port = io.output(name).ok_or_else(|| ComponentErrorKind::UnknownOutput {
-            port: name.to_owned(),
-            known: names(&io.outputs),
-        })?;
-        if outputs.clone().take(index).any(|earlier| earlier == name) {
-            return Err(ComponentErrorKind::DuplicateOutput {
-                port: name.to_owned(),
-            });
-        }
-        if let PortType::Other(found) = &port.ty {
-            return Err(ComponentErrorKind::UnsupportedPortType {
-                port: name.to_owned(),
-                found: found.clone(),
-            });
+/// Ports that a request names one after the other, mostly in their order: a decoder has 50.
+struct Named<'p> {
+    ports: &'p [Port],
+    is_named: SmallVec<[bool; 64]>,
+    next: usize,
+}
+
+enum Times {
+    First,
+    Again,
+}
+
+impl<'p> Named<'p> {
+    fn new(ports: &'p [Port]) -> Self {
+        Named {
+            ports,
+            is_named: SmallVec::from_elem(false, ports.len()),
+            next: 0,
         }
     }
-    Ok(())
+
+    /// The port of this name, and whether it has been named before.
+    fn find(&mut self, name: &str) -> Option<(&'p Port, Times)> {
+        let is_it = |port: &Port| port.name == name;
+        let index = match self.ports.get(self.next).is_some_and(is_it) {
+            true => self.next,
+            false => self.ports.iter().position(is_it)?,
+        };
+        self.next = index + 1;
+        let before = std::mem::replace(self.is_named.get_mut(index)?, true);
+        let times = if before { Times::Again } else { Times::First };
+        Some((self.ports.get(index)?, times))
+    }
+
+    fn unnamed(&self) -> impl Iterator<Item = &'p Port> {
+        let ports = self.ports.iter().zip(&self.is_named);
+        ports.filter(|(_, named)| !**named).map(|(port, _)| port)
+    }
 }
 
 /// Whether a value of this type and shape may stand at an input: what [`run`] checks of each.
