@@ -92,35 +92,54 @@ fn ramp(len: usize) -> AlignedBytes {
     AlignedBytes::try_from_slice(&values).unwrap()
 }
 
-#[test]
-fn a_repeated_step_allocates_nothing() {
-    let source = ModelSource::Memory {
-        label: "layer".into(),
-        model: Arc::new(layer().encode()),
-        external: Vec::new(),
-    };
-    let mut session = NativeSession::load("layer", &source, &NativeOptions::default()).unwrap();
-    let session: &mut dyn ComponentSession = &mut session;
-    let (x, past_k, past_v) = (ramp(8), ramp(2 * 5 * 4), ramp(2 * 5 * 4));
-    let input = |name, shape, bytes| Input {
-        name,
-        value: TensorView::new(DataType::Float32, shape, bytes).unwrap(),
-    };
-    let inputs = [
-        input("x", &[1, 1, 8][..], &*x),
-        input("past_k", &[1, 2, 5, 4], &past_k),
-        input("past_v", &[1, 2, 5, 4], &past_v),
-    ];
-    let mut rooms = [8, 2 * 6 * 4, 2 * 6 * 4].map(|len| vec![MaybeUninit::new(0f32); len]);
-    let mut results: Vec<Vec<f32>> = Vec::new();
-    for run in 0..10 {
+/// A step over one token, and how many allocations it made.
+struct Step {
+    session: NativeSession,
+    x: AlignedBytes,
+    past_k: AlignedBytes,
+    past_v: AlignedBytes,
+    rooms: [Vec<MaybeUninit<f32>>; 3],
+}
+
+impl Step {
+    fn new(longest_past: usize) -> Self {
+        let source = ModelSource::Memory {
+            label: "layer".into(),
+            model: Arc::new(layer().encode()),
+            external: Vec::new(),
+        };
+        let total = longest_past + 1;
+        Step {
+            session: NativeSession::load("layer", &source, &NativeOptions::default()).unwrap(),
+            x: ramp(8),
+            past_k: ramp(2 * longest_past * 4),
+            past_v: ramp(2 * longest_past * 4),
+            rooms: [8, 2 * total * 4, 2 * total * 4].map(|len| vec![MaybeUninit::new(0f32); len]),
+        }
+    }
+
+    /// The past is the first elements of `past_k` and `past_v`.
+    fn run(&mut self, past: usize) -> (usize, Vec<f32>) {
+        let session: &mut dyn ComponentSession = &mut self.session;
+        let past_shape = [1, 2, past as i64, 4];
+        let input = |name, shape, bytes| Input {
+            name,
+            value: TensorView::new(DataType::Float32, shape, bytes).unwrap(),
+        };
+        let past_bytes = 2 * past * 4 * 4;
+        let inputs = [
+            input("x", &[1, 1, 8], &*self.x),
+            input("past_k", &past_shape, &self.past_k[..past_bytes]),
+            input("past_v", &past_shape, &self.past_v[..past_bytes]),
+        ];
+        let lens = [8, 2 * (past + 1) * 4, 2 * (past + 1) * 4];
         let mut outputs: [Output<'_>; 3] = {
-            let mut rooms = rooms.iter_mut();
+            let mut rooms = self.rooms.iter_mut().zip(lens);
             ["y", "k", "v"].map(|name| {
-                let room = rooms.next().unwrap();
-                let len = room.len() * 4;
-                // SAFETY: the same memory; `MaybeUninit` makes no claim about content.
-                let bytes = unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), len) };
+                let (room, len) = rooms.next().unwrap();
+                // SAFETY: the same memory, or its beginning; `MaybeUninit` makes no claim about
+                // content.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), len * 4) };
                 Output::into_room(name, bytes)
             })
         };
@@ -134,23 +153,66 @@ fn a_repeated_step_allocates_nothing() {
                 .iter()
                 .all(|output| matches!(output.result, OutputResult::InRoom { .. }))
         );
+        // SAFETY: initialised when made, and the session stores only initialised bytes.
+        let values = self
+            .rooms
+            .iter()
+            .zip(lens)
+            .flat_map(|(room, len)| room[..len].iter().map(|value| unsafe { value.assume_init() }));
+        (allocations, values.collect())
+    }
+}
+
+#[test]
+fn a_repeated_step_allocates_nothing() {
+    let mut step = Step::new(5);
+    let mut results: Vec<Vec<f32>> = Vec::new();
+    for run in 0..10 {
+        let (allocations, result) = step.run(5);
         // The first runs make the plan and the buffers; which value gets which buffer settles
         // within a few.
         if run >= 4 {
             assert_eq!(allocations, 0, "in run {run}");
         }
-        // SAFETY: initialised above, and the session stores only initialised bytes.
-        let values = rooms
-            .each_ref()
-            .map(|room| room.iter().map(|value| unsafe { value.assume_init() }));
-        results.push(values.into_iter().flatten().collect());
+        results.push(result);
     }
     // The same bits every time, and the new keys after the past ones.
     assert!(results.iter().all(|result| *result == results[0]));
     let k = &results[0][8..][..2 * 6 * 4];
-    let past: Vec<f32> = past_k
+    let past: Vec<f32> = step
+        .past_k
         .chunks(4)
         .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
         .collect();
     assert_eq!((&k[..20], &k[24..44]), (&past[..20], &past[20..]));
+}
+
+#[test]
+fn a_step_whose_past_grows_makes_no_plan_and_allocates_where_a_buffer_outgrows_its_slack() {
+    const LENGTHS: std::ops::Range<usize> = 64..192;
+    let mut step = Step::new(LENGTHS.end);
+    let mut results = Vec::new();
+    let mut allocating = 0;
+    for past in LENGTHS {
+        let (allocations, result) = step.run(past);
+        allocating += usize::from(allocations > 0);
+        results.push(result);
+    }
+    // Keys transposed, scores, scaled scores and weights grow; buffers have an eighth of slack.
+    assert!(
+        allocating < LENGTHS.len() / 3,
+        "{allocating} of {} steps",
+        LENGTHS.len()
+    );
+    // Again from the shortest: all that is needed is there.
+    for (past, result) in LENGTHS.zip(results) {
+        let (allocations, again) = step.run(past);
+        assert_eq!(allocations, 0, "after {past} positions");
+        // The plan that serves all lengths gives the bits of the one that is made for this one.
+        assert!(again == result);
+        if past % 16 == 0 {
+            let mut alone = Step::new(LENGTHS.end);
+            assert!(alone.run(past).1 == result, "after {past} positions");
+        }
+    }
 }

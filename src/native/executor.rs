@@ -133,7 +133,7 @@ impl Executor {
         let result = self.run_steps(&mut run).and_then(|()| {
             let graph = run.graph;
             for (index, (&value, produced)) in graph.outputs.iter().zip(produced).enumerate() {
-                if run.plan.request.asks(index) {
+                if run.plan.pattern.asks(index) {
                     *produced = Some(self.finish(&mut run, value, index)?);
                 }
             }

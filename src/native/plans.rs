@@ -1,6 +1,6 @@
 //! The plans of the last requests, kept so that a repeated one is not planned again.
 
-use super::graph::{Graph, Plan, Request, cuts};
+use super::graph::{Graph, Pattern, Plan, Request, cuts};
 use super::infer::Fact;
 use super::workspace::Workspace;
 use crate::component::{Backend, ComponentErrorKind};
@@ -15,8 +15,7 @@ pub(super) struct Plans {
 }
 
 /// Enough for prefill, decode, and the shapes of a component that is called for several
-/// kinds of input. A decode step whose past grows in an input asks for a new plan each time,
-/// and drops the oldest.
+/// kinds of input.
 const MAX_PLANS: usize = 4;
 
 impl Plans {
@@ -28,24 +27,61 @@ impl Plans {
         }
     }
 
-    /// The plan for a request, made if it is not among the last.
+    /// A plan that serves a request. Where it is the next of a row, as of decode steps whose past
+    /// grows, one is made that serves all of the row; it knows less, so that a few more nodes run,
+    /// which is a small part of the time that it takes to make a plan.
     pub(super) fn get(
         &mut self,
         graph: &Graph,
         request: &Request,
         workspace: &mut Workspace,
     ) -> Result<&Plan, ComponentErrorKind> {
-        match self.recent.iter().position(|plan| plan.request == *request) {
-            Some(found) => {
-                if let Some(front) = self.recent.get_mut(..=found) {
-                    front.rotate_right(1);
-                }
-            }
-            None => {
-                let plan = Plan::new(graph, request.clone(), &self.cuts, &mut self.facts, workspace)?;
-                self.recent.truncate(MAX_PLANS - 1);
-                self.recent.insert(0, plan);
-            }
+        if let Some(found) = self.recent.iter().position(|plan| plan.pattern.serves(request)) {
+            return self.kept(found);
+        }
+        let row = self.recent.iter().find_map(|plan| plan.pattern.grown_to(request));
+        let plan = row.and_then(|row| self.make(graph, row, workspace).ok());
+        let plan = match plan {
+            Some(plan) => plan,
+            None => self.make(graph, Pattern::of(request), workspace)?,
+        };
+        self.keep(plan)
+    }
+
+    /// The plan for a request alone, which knows all dims that follow from its own.
+    pub(super) fn exact(
+        &mut self,
+        graph: &Graph,
+        request: &Request,
+        workspace: &mut Workspace,
+    ) -> Result<&Plan, ComponentErrorKind> {
+        let is_it = |plan: &Plan| plan.pattern.is_single() && plan.pattern.serves(request);
+        if let Some(found) = self.recent.iter().position(is_it) {
+            return self.kept(found);
+        }
+        let plan = self.make(graph, Pattern::of(request), workspace)?;
+        self.keep(plan)
+    }
+
+    fn make(
+        &mut self,
+        graph: &Graph,
+        pattern: Pattern,
+        workspace: &mut Workspace,
+    ) -> Result<Plan, ComponentErrorKind> {
+        Plan::new(graph, pattern, &self.cuts, &mut self.facts, workspace)
+    }
+
+    fn keep(&mut self, plan: Plan) -> Result<&Plan, ComponentErrorKind> {
+        self.recent.truncate(MAX_PLANS - 1);
+        self.recent.push(plan);
+        self.kept(self.recent.len() - 1)
+    }
+
+    /// The plan of this index, which becomes the latest.
+    fn kept(&mut self, index: usize) -> Result<&Plan, ComponentErrorKind> {
+        if let Some(front) = self.recent.get_mut(..=index) {
+            front.rotate_right(1);
         }
         self.recent.first().ok_or_else(|| ComponentErrorKind::Backend {
             backend: Backend::Native.name(),

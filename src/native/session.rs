@@ -3,7 +3,7 @@ use std::fmt;
 use super::NativeOptions;
 use super::element::ElementType;
 use super::executor::{Executor, Produced, Room, Run};
-use super::graph::{Asked, Graph, Plan, Request};
+use super::graph::{Asked, Graph, Pattern, Plan, Request};
 use super::model::Model;
 use super::operator::OpError;
 use super::output::CacheMemory;
@@ -124,7 +124,13 @@ impl NativeSession {
             request.ask_output(index);
         }
         let mut facts = self.graph.facts.clone();
-        let plan = Plan::new(&self.graph, request, &[], &mut facts, &mut self.workspace)?;
+        let plan = Plan::new(
+            &self.graph,
+            Pattern::of(&request),
+            &[],
+            &mut facts,
+            &mut self.workspace,
+        )?;
         Ok(report::estimate(&self.graph, &plan, &facts))
     }
 
@@ -208,7 +214,8 @@ impl NativeSession {
 
         let mut bound = emptied(std::mem::take(&mut self.inputs));
         bound.resize(io.inputs.len(), None);
-        let dims_of = |index: usize| plan.request.inputs.get(index)?.as_ref()?.dims();
+        let given = &self.request.inputs;
+        let dims_of = |index: usize| given.get(index)?.as_ref()?.dims();
         for (index, input) in located(&io.inputs, inputs, |input| input.name) {
             if let (Some(bound), Some(dims)) = (bound.get_mut(index), dims_of(index)) {
                 let ty = ElementType::from(input.value.dtype());
@@ -300,7 +307,7 @@ impl ComponentSession for NativeSession {
         }
         let plan = self
             .plans
-            .get(&self.graph, &self.request, &mut self.workspace)
+            .exact(&self.graph, &self.request, &mut self.workspace)
             .map_err(|kind| ComponentError::new(self.name.as_str(), kind))?;
         let shapes = outputs.iter().map(|name| {
             let index = position(&io.outputs, name, 0)?;

@@ -17,6 +17,7 @@ mod order;
 mod passes;
 mod plan;
 mod ports;
+mod request;
 mod scope;
 mod sizes;
 
@@ -26,8 +27,9 @@ pub(super) use self::functions::{MAX_DEPTH, domain_key};
 pub(super) use self::last_row::cuts;
 pub(super) use self::passes::Fired;
 pub use self::passes::{DisabledPasses, UnknownPass};
-pub(super) use self::plan::{Asked, Plan, Request};
+pub(super) use self::plan::Plan;
 pub(super) use self::ports::declared_io;
+pub(super) use self::request::{Asked, Pattern, Request};
 use super::control::Control;
 use super::element::ElementType;
 use super::infer::{Fact, InferContext, Kind};

@@ -1,93 +1,12 @@
 use smallvec::SmallVec;
 
 use super::fold::{Budget, Folded, fold};
+use super::request::{Asked, Pattern};
 use super::{Graph, Node, ValueId};
 use crate::component::ComponentErrorKind;
 use crate::native::infer::{Fact, SymDim};
 use crate::native::tensor::{Dims, Tensor};
-use crate::native::value::ValueRef;
 use crate::native::workspace::Workspace;
-
-/// What a plan is made for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::native) struct Request {
-    /// What is given, in the order of the graph's inputs.
-    pub(in crate::native) inputs: Vec<Option<Given>>,
-    /// Which outputs are asked for, in the order of the graph's.
-    pub(in crate::native) outputs: Vec<Asked>,
-}
-
-/// How much of an output is asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::native) enum Asked {
-    #[default]
-    Nothing,
-    /// The last row is enough; rows before it may come too.
-    LastRow,
-    All,
-}
-
-/// What a plan depends on of an input that is given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::native) enum Given {
-    /// A tensor of these dims.
-    Tensor(Dims),
-    /// A sequence or an optional, of which no dims are known.
-    Other,
-}
-
-impl Given {
-    pub(in crate::native) fn dims(&self) -> Option<&[usize]> {
-        match self {
-            Given::Tensor(dims) => Some(dims),
-            Given::Other => None,
-        }
-    }
-}
-
-impl Request {
-    /// Forgets what it was: no inputs, no outputs.
-    pub(in crate::native) fn start(&mut self, graph: &Graph) {
-        self.inputs.clear();
-        self.inputs.resize(graph.inputs.len(), None);
-        self.outputs.clear();
-        self.outputs.resize(graph.outputs.len(), Asked::Nothing);
-    }
-
-    pub(in crate::native) fn give_tensor(&mut self, index: usize, dims: impl Iterator<Item = usize>) {
-        if let Some(input) = self.inputs.get_mut(index) {
-            *input = Some(Given::Tensor(dims.collect()));
-        }
-    }
-
-    pub(in crate::native) fn give_value(&mut self, index: usize, value: ValueRef<'_>) {
-        match value {
-            ValueRef::Tensor(tensor) => self.give_tensor(index, tensor.dims().iter().copied()),
-            ValueRef::Sequence(_) | ValueRef::Optional(_) => {
-                if let Some(input) = self.inputs.get_mut(index) {
-                    *input = Some(Given::Other);
-                }
-            }
-        }
-    }
-
-    pub(in crate::native) fn ask_output(&mut self, index: usize) {
-        self.ask(index, Asked::All);
-    }
-
-    pub(in crate::native) fn ask(&mut self, index: usize, asked: Asked) {
-        if let Some(output) = self.outputs.get_mut(index) {
-            *output = asked;
-        }
-    }
-
-    /// Whether any of an output is asked for.
-    pub(in crate::native) fn asks(&self, index: usize) -> bool {
-        self.outputs
-            .get(index)
-            .is_some_and(|&asked| asked != Asked::Nothing)
-    }
-}
 
 /// One node of a plan.
 #[derive(Debug)]
@@ -100,11 +19,11 @@ pub(in crate::native) struct Step {
     pub(in crate::native) last_uses: SmallVec<[ValueId; 4]>,
 }
 
-/// How to run a graph for inputs of one set of shapes: which nodes, in which order, which
-/// values are known without running any, and how long each lives.
+/// How to run a graph for requests of one pattern: which nodes, in which order, which values
+/// are known without running any, and how long each lives.
 #[derive(Debug)]
 pub(in crate::native) struct Plan {
-    pub(in crate::native) request: Request,
+    pub(in crate::native) pattern: Pattern,
     pub(in crate::native) steps: Vec<Step>,
     /// Values that follow from the shapes and that a step reads or an output is, and the
     /// defaults of inputs that are not given.
@@ -124,20 +43,18 @@ impl Plan {
     /// the graph's.
     pub(in crate::native) fn new(
         graph: &Graph,
-        request: Request,
+        pattern: Pattern,
         cuts: &[Option<usize>],
         facts: &mut [Fact],
         workspace: &mut Workspace,
     ) -> Result<Plan, ComponentErrorKind> {
         let mut constants = Vec::new();
-        for (input, given) in graph.inputs.iter().zip(&request.inputs) {
+        for (input, given) in graph.inputs.iter().zip(&pattern.inputs) {
             let fact = match (given, &input.default) {
                 (Some(given), _) => Fact {
                     kind: input.fact.kind,
                     ty: input.fact.ty,
-                    dims: given
-                        .dims()
-                        .map(|dims| dims.iter().map(|&dim| SymDim::Fixed(dim)).collect()),
+                    dims: given.dims().cloned(),
                     value: None,
                 },
                 (None, Some(default)) => Fact::of_tensor(default),
@@ -145,7 +62,7 @@ impl Plan {
             };
             set(facts, input.value, fact);
         }
-        let asked = |index: usize| request.asks(index);
+        let asked = |index: usize| pattern.asks(index);
         let mut needed = vec![false; facts.len()];
         for (_, value) in graph
             .outputs
@@ -171,7 +88,7 @@ impl Plan {
         }
         let to_cut: SmallVec<[usize; 1]> = cuts
             .iter()
-            .zip(&request.outputs)
+            .zip(&pattern.outputs)
             .filter_map(|(cut, asked)| cut.filter(|_| *asked == Asked::LastRow))
             .collect();
         let mut last_rows: SmallVec<[(usize, Dims); 1]> = SmallVec::new();
@@ -258,7 +175,7 @@ impl Plan {
             })
             .collect();
         Ok(Plan {
-            request,
+            pattern,
             steps,
             constants,
             produced: read,
