@@ -522,15 +522,21 @@ impl GroupQueryAttention {
         first_of: &(dyn Fn(usize) -> usize + Sync),
         scratch: &mut [T::Wide],
     ) -> Result<(), OpError> {
-        let shown = match self.stage.filter(|_| cx.output_used(SCORES)) {
-            Some(stage) => Some(ScoreOutput {
+        let shown = match (self.stage, cx.output_used(SCORES)) {
+            (_, false) => None,
+            (None, true) => {
+                return Err(OpError::Attribute {
+                    name: "qk_output".into(),
+                    message: "is 0, which gives no scores, but they are read".into(),
+                });
+            }
+            (Some(stage), true) => Some(ScoreOutput {
                 stage,
                 scores: cx
                     .output::<T>(SCORES, &[p.batch, self.heads, p.queries, lengths.total])?
                     .into_mut(),
                 hidden: T::narrow(T::Wide::ZERO),
             }),
-            None => None,
         };
         let bias = match cx.input(BIAS) {
             Some(bias) => Some(ScoreBias::<T>::new(
