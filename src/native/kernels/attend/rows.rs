@@ -1,8 +1,10 @@
 //! The inner loops of attention: a block of queries over rows of keys or of values.
 //!
 //! f32 queries over f32, f16 and bf16 rows go eight lanes at a time (`simd`), four queries and
-//! two rows (or sixteen columns) in registers. Every sum has an order that its own row and
-//! query fix, whatever they are blocked with.
+//! two rows (or sixteen columns) in registers, and the last one to three queries in a loop of
+//! their own. All queries of a block go over some rows before the next rows are read, so that
+//! each is fetched from memory once. Every sum has an order that its own row and query fix,
+//! whatever they are blocked with.
 //!
 //! Floor: a key or value row is read once for each block of queries, 2 · width operations for
 //! each query and row. With one query (decode) the rows' bytes are the cost.
@@ -19,7 +21,31 @@ pub(super) struct Rows<'a, T> {
     pub count: usize,
 }
 
+/// Rows that all queries of a block go over before the next are read: 16 KiB of f32 at a width
+/// of 64.
+const RESIDENT: usize = 64;
+
 impl<'a, T> Rows<'a, T> {
+    /// The rows in parts of [`RESIDENT`], each with the index of its first.
+    #[inline(always)]
+    fn parts(self) -> impl Iterator<Item = (usize, Self)> {
+        let Rows {
+            data,
+            step,
+            width,
+            count,
+        } = self;
+        (0..count).step_by(RESIDENT).map(move |first| {
+            let part = Rows {
+                data: &data[first * step..],
+                step,
+                width,
+                count: RESIDENT.min(count - first),
+            };
+            (first, part)
+        })
+    }
+
     #[inline(always)]
     fn row(&self, index: usize) -> &'a [T] {
         &self.data[index * self.step..][..self.width]
@@ -84,11 +110,17 @@ impl<T: Stored> Kernel for Products<'_, T> {
         }
         let count = queries.len() / rows.width;
         let whole = count - count % 4;
-        for first in (0..whole).step_by(4) {
-            products_of::<S, T, 4>(first, queries, rows, scores, stride);
-        }
-        for first in whole..count {
-            products_of::<S, T, 1>(first, queries, rows, scores, stride);
+        for (at, rows) in rows.parts() {
+            let scores = &mut scores[at..];
+            for first in (0..whole).step_by(4) {
+                products_of::<S, T, 4>(first, queries, rows, scores, stride);
+            }
+            match count - whole {
+                3 => products_of::<S, T, 3>(whole, queries, rows, scores, stride),
+                2 => products_of::<S, T, 2>(whole, queries, rows, scores, stride),
+                1 => products_of::<S, T, 1>(whole, queries, rows, scores, stride),
+                _ => {}
+            }
         }
     }
 }
@@ -194,11 +226,17 @@ impl<V: Stored> Kernel for AddWeighted<'_, V> {
         let AddWeighted(weights, stride, rows, sums) = self;
         let count = sums.len() / rows.width;
         let whole = count - count % 4;
-        for first in (0..whole).step_by(4) {
-            add_weighted_to::<S, V, 4>(first, weights, stride, rows, sums);
-        }
-        for first in whole..count {
-            add_weighted_to::<S, V, 1>(first, weights, stride, rows, sums);
+        for (at, rows) in rows.parts() {
+            let weights = &weights[at..];
+            for first in (0..whole).step_by(4) {
+                add_weighted_to::<S, V, 4>(first, weights, stride, rows, sums);
+            }
+            match count - whole {
+                3 => add_weighted_to::<S, V, 3>(whole, weights, stride, rows, sums),
+                2 => add_weighted_to::<S, V, 2>(whole, weights, stride, rows, sums),
+                1 => add_weighted_to::<S, V, 1>(whole, weights, stride, rows, sums),
+                _ => {}
+            }
         }
     }
 }
@@ -444,10 +482,13 @@ mod tests {
             (0, 3, 5),
             (1, 0, 4),
             (1, 1, 1),
+            (2, 4, 24),
             (3, 5, 64),
+            (7, 6, 64),
             (9, 7, 21),
             (4, 2, 0),
             (8, 33, 40),
+            (7, 130, 16),
         ] {
             let (step, stride) = (width + 3, count + 2);
             let data: Vec<T> = floats(count * step + width, 1)
