@@ -1,12 +1,14 @@
 //! Memory for results: recycled buffers, or room of the caller, behind [`OutSlice`].
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::element::{Element, ElementType};
 use super::operator::OpError;
 use super::tensor::{Dims, Tensor, byte_count, element_count};
 use super::value::Value;
+use super::workers::Workers;
 use crate::component::AlignedBytes;
 
 /// Buffers that no value uses, kept for the next one of about their size.
@@ -246,6 +248,10 @@ impl<'a> OutputTarget<'a> {
     }
 }
 
+/// Bytes of room of the caller that are filled with zeros and then written, while they are in a
+/// near cache.
+const PIECE: usize = 64 << 10;
+
 /// Room for the elements of an output, which may be uninitialised memory of the caller.
 ///
 /// The methods keep count of what has been written; a run that leaves an output short is an
@@ -283,6 +289,71 @@ impl<'a, T: Element> OutSlice<'a, T> {
         unsafe { std::ptr::write_bytes(self.elements.as_mut_ptr(), 0, self.elements.len()) };
         // All-zero bytes are an `Element`: every bit pattern is.
         self.into_initialised()
+    }
+
+    /// Elements for each part of [`fill`](Self::fill), where all that is done is to copy them:
+    /// whole ones of `unit`, which may be as long as all of them.
+    pub fn copy_chunk(&self, workers: &Workers, unit: usize) -> usize {
+        let least = PIECE / size_of::<T>();
+        let chunk = workers.chunk(self.len(), 1).max(least);
+        chunk.checked_next_multiple_of(unit.max(1)).unwrap_or(usize::MAX)
+    }
+
+    /// Elements for each part of [`split`](Self::split), where each is worth `work` simple
+    /// operations. At least 1.
+    pub fn chunk(&self, workers: &Workers, work: usize) -> usize {
+        let chunk = workers.chunk(self.len(), work);
+        match self.initialised {
+            true => chunk,
+            false => chunk.min(PIECE / size_of::<T>()),
+        }
+    }
+
+    /// Writes all elements on several threads: `part` gets pieces of `chunk` elements (the last
+    /// may be shorter), of unspecified content, after the position of their first, and overwrites
+    /// them. (Room of the caller is filled with zeros piece by piece, just before.)
+    pub fn split(self, workers: &Workers, chunk: usize, part: impl Fn(usize, &mut [T]) + Sync) {
+        let OutSlice {
+            elements,
+            written,
+            initialised,
+        } = self;
+        let len = elements.len();
+        workers.split_mut(elements, chunk, |index, piece| {
+            if !initialised {
+                // SAFETY: the pointer is valid for writes of that many elements.
+                unsafe { std::ptr::write_bytes(piece.as_mut_ptr(), 0, piece.len()) };
+            }
+            // SAFETY: every element of the piece holds a `T`, as in `into_initialised`.
+            part(index * chunk, unsafe {
+                &mut *(std::ptr::from_mut(piece) as *mut [T])
+            });
+        });
+        *written = len;
+    }
+
+    /// Writes all elements on several threads: `part` gets ranges of `chunk` elements (the last may
+    /// be shorter), and writes them from the first on. What it leaves out is zeros.
+    pub fn fill(
+        self,
+        workers: &Workers,
+        chunk: usize,
+        part: impl Fn(Range<usize>, &mut Filling<'_, T>) + Sync,
+    ) {
+        let OutSlice {
+            elements, written, ..
+        } = self;
+        let len = elements.len();
+        workers.split_mut(elements, chunk, |index, piece| {
+            let first = index * chunk;
+            let mut filling = Filling { rest: piece };
+            part(first..first + filling.rest.len(), &mut filling);
+            let rest = filling.rest;
+            // SAFETY: the pointer is valid for writes of that many elements. All-zero bytes are an
+            // `Element`.
+            unsafe { std::ptr::write_bytes(rest.as_mut_ptr(), 0, rest.len()) };
+        });
+        *written = len;
     }
 
     /// Only when every element holds a `T`.
@@ -349,6 +420,25 @@ impl<'a, T: Element> OutSlice<'a, T> {
     /// Every element has been written, through [`as_uninit`](Self::as_uninit) or otherwise.
     pub unsafe fn assume_written(self) {
         *self.written = self.elements.len();
+    }
+}
+
+/// The elements of a part of [`OutSlice::fill`] that are not written yet.
+#[derive(Debug)]
+pub struct Filling<'a, T> {
+    rest: &'a mut [MaybeUninit<T>],
+}
+
+impl<T: Element> Filling<'_, T> {
+    /// Writes the next elements; those for which there is no room are left out.
+    #[inline]
+    pub fn extend_from_slice(&mut self, source: &[T]) {
+        let len = source.len().min(self.rest.len());
+        let (to, rest) = std::mem::take(&mut self.rest).split_at_mut(len);
+        self.rest = rest;
+        // SAFETY: `MaybeUninit<T>` has the layout of `T` and makes no claim about content.
+        let source = unsafe { &*(std::ptr::from_ref(&source[..len]) as *const [MaybeUninit<T>]) };
+        to.copy_from_slice(source);
     }
 }
 

@@ -158,6 +158,29 @@ impl Workers {
         });
     }
 
+    /// [`split_mut_with`](Self::split_mut_with) of three slices at once: as many parts as the one of
+    /// the most pieces has; others may be empty.
+    pub fn split_mut_3_with<A: Send, B: Send, C: Send, R: Send>(
+        &self,
+        (a, a_chunk): (&mut [A], usize),
+        (b, b_chunk): (&mut [B], usize),
+        (c, c_chunk): (&mut [C], usize),
+        rooms: &mut [R],
+        part: impl Fn(usize, (&mut [A], &mut [B], &mut [C]), &mut [R]) + Sync,
+    ) {
+        let (a, b, c) = (
+            Pieces::new(a, a_chunk),
+            Pieces::new(b, b_chunk),
+            Pieces::new(c, c_chunk),
+        );
+        let parts = a.count().max(b.count()).max(c.count());
+        self.for_each_with(parts, rooms, |index, room| {
+            // SAFETY: each index is given to one call of one region.
+            let pieces = unsafe { (a.get(index), b.get(index), c.get(index)) };
+            part(index, pieces, room);
+        });
+    }
+
     /// Calls `part` with the index of a part and the lane that runs it: a number below
     /// `threads` that no two calls have at the same time.
     fn run(&self, parts: usize, part: &Part<'_>) {

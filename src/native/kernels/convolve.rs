@@ -97,11 +97,11 @@ impl Convolution {
 
     /// Calls `store` with an output channel, where its elements lie in Y, and their sums, until
     /// all elements of Y were named once.
-    pub fn sums<X: Copy, W: Number<Wide = W> + Scalar>(
+    pub fn sums<X: Copy + Sync, W: Number<Wide = W> + Scalar>(
         &self,
         workers: &Workers,
         x: &[X],
-        load: impl Fn(X) -> W,
+        load: impl Fn(X) -> W + Sync,
         w: &[W],
         scratch: &mut [W],
         store: impl FnMut(usize, usize, &[W]),
@@ -110,7 +110,10 @@ impl Convolution {
         let columns = |block: Block, columns: &mut [W]| {
             let x_at = (block.image * self.channels + block.group * channels) * self.input;
             let x = &x[x_at..][..channels * self.input];
-            self.columns(x, &load, block.first, block.width, columns);
+            let rows = workers.chunk(self.depth(), block.width);
+            workers.split_mut(columns, rows * block.width, |part, columns| {
+                self.columns(x, &load, block, part * rows, columns);
+            });
         };
         self.sums_of(workers, columns, w, scratch, store);
     }
@@ -153,14 +156,14 @@ impl Convolution {
         }
     }
 
-    /// The elements under the windows of positions `first`.. of some channels: row
-    /// [c, tap], a column per position.
+    /// The elements under the windows of a block: rows [c, tap] from `first_row` on, a column per
+    /// position.
     fn columns<X: Copy, W: Number<Wide = W> + Scalar>(
         &self,
         x: &[X],
         load: &impl Fn(X) -> W,
-        first: usize,
-        width: usize,
+        Block { first, width, .. }: Block,
+        first_row: usize,
         columns: &mut [W],
     ) {
         let Some((last, outer)) = self.axes.split_last() else {
@@ -170,37 +173,35 @@ impl Convolution {
             columns.fill(W::ZERO);
             return;
         }
-        let mut rows = columns.chunks_exact_mut(width);
-        for x in x.chunks_exact(self.input) {
-            for tap in 0..self.taps {
-                let Some(row) = rows.next() else { return };
-                let on_input = last.outputs(tap % last.kernel);
-                let mut filled = 0;
-                // A run of positions that differ along the last axis only.
-                while filled < width {
-                    let (line, start) = ((first + filled) / last.output, (first + filled) % last.output);
-                    let run = (last.output - start).min(width - filled);
-                    let run_of_row = &mut row[filled..][..run];
-                    filled += run;
-                    let Some(line_at) = line_start(outer, line, tap / last.kernel) else {
-                        run_of_row.fill(W::ZERO);
-                        continue;
-                    };
-                    let begin = on_input.start.clamp(start, start + run);
-                    let end = on_input.end.clamp(begin, start + run);
-                    run_of_row[..begin - start].fill(W::ZERO);
-                    run_of_row[end - start..].fill(W::ZERO);
-                    if begin == end {
-                        continue;
-                    }
-                    let x = &x[line_at * last.input + last.position(begin, tap % last.kernel) as usize..];
-                    let to = &mut run_of_row[begin - start..end - start];
-                    match last.stride {
-                        1 => to.iter_mut().zip(x).for_each(|(to, &x)| *to = load(x)),
-                        stride => {
-                            let x = x.iter().step_by(stride);
-                            to.iter_mut().zip(x).for_each(|(to, &x)| *to = load(x));
-                        }
+        for (i, row) in columns.chunks_exact_mut(width).enumerate() {
+            let (c, tap) = ((first_row + i) / self.taps, (first_row + i) % self.taps);
+            let x = &x[c * self.input..][..self.input];
+            let on_input = last.outputs(tap % last.kernel);
+            let mut filled = 0;
+            // A run of positions that differ along the last axis only.
+            while filled < width {
+                let (line, start) = ((first + filled) / last.output, (first + filled) % last.output);
+                let run = (last.output - start).min(width - filled);
+                let run_of_row = &mut row[filled..][..run];
+                filled += run;
+                let Some(line_at) = line_start(outer, line, tap / last.kernel) else {
+                    run_of_row.fill(W::ZERO);
+                    continue;
+                };
+                let begin = on_input.start.clamp(start, start + run);
+                let end = on_input.end.clamp(begin, start + run);
+                run_of_row[..begin - start].fill(W::ZERO);
+                run_of_row[end - start..].fill(W::ZERO);
+                if begin == end {
+                    continue;
+                }
+                let x = &x[line_at * last.input + last.position(begin, tap % last.kernel) as usize..];
+                let to = &mut run_of_row[begin - start..end - start];
+                match last.stride {
+                    1 => to.iter_mut().zip(x).for_each(|(to, &x)| *to = load(x)),
+                    stride => {
+                        let x = x.iter().step_by(stride);
+                        to.iter_mut().zip(x).for_each(|(to, &x)| *to = load(x));
                     }
                 }
             }

@@ -8,7 +8,7 @@
 use super::Built;
 use super::dims::{Integers, axis, position};
 use super::infer::input_type;
-use super::moves::gather_starts;
+use super::moves::gather_each;
 use crate::native::infer::{InferContext, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -68,15 +68,10 @@ impl Operator for Gather {
                 }
             }
         }
-        // An empty result has nothing to visit, however many times.
-        let outer: usize = if dims.contains(&0) {
-            0
-        } else {
-            before.iter().product()
-        };
         let inner: usize = after.iter().product();
-        let starts =
-            (0..outer).flat_map(|o| positions.iter().map(move |&at| (o * size + at as usize) * inner));
-        gather_starts(cx, 0, &x, &dims, inner, starts)
+        let count = positions.len();
+        gather_each(cx, &x, &dims, inner, &|i| {
+            (i / count * size + positions[i % count] as usize) * inner
+        })
     }
 }

@@ -100,10 +100,28 @@ impl Operator for Concat {
                 cx.output_strings(0, &dims, joined)
             }
             Some(size) => {
-                let mut output = cx.output_bytes(0, first.element_type(), &dims)?;
-                for_each_piece(count, part, axis, |x, from, len| {
-                    output.extend_from_slice(&x.bytes()?[from * size..][..len * size])
-                })
+                let output = cx.output_bytes(0, first.element_type(), &dims)?;
+                let row = dims[axis..].iter().product::<usize>() * size;
+                if output.is_empty() {
+                    return Ok(());
+                }
+                let chunk = output.copy_chunk(cx.workers(), size);
+                output.fill(cx.workers(), chunk, |range, y| {
+                    for line in range.start / row..range.end.div_ceil(row) {
+                        let mut first = line * row;
+                        for i in 0..count {
+                            // Every part has been looked at.
+                            let Ok(x) = part(i) else { return };
+                            let len = x.dims()[axis..].iter().product::<usize>() * size;
+                            let own = range.start.max(first)..range.end.min(first + len);
+                            if let (false, Ok(bytes)) = (own.is_empty(), x.bytes()) {
+                                y.extend_from_slice(&bytes[line * len + own.start - first..][..own.len()]);
+                            }
+                            first += len;
+                        }
+                    }
+                });
+                Ok(())
             }
         }
     }
@@ -358,14 +376,19 @@ impl Operator for Split {
                 }
                 Some(width) => {
                     let bytes = x.bytes()?;
-                    let mut output = cx.output_bytes(i, x.element_type(), &dims)?;
+                    let output = cx.output_bytes(i, x.element_type(), &dims)?;
                     if output.is_empty() {
                         continue;
                     }
-                    for o in 0..outer {
-                        let at = (o * stride + first) * width;
-                        output.extend_from_slice(&bytes[at..][..len * width])?;
-                    }
+                    let (row, from) = (len * width, first * width);
+                    let chunk = output.copy_chunk(cx.workers(), width);
+                    output.fill(cx.workers(), chunk, |range, y| {
+                        for line in range.start / row..range.end.div_ceil(row) {
+                            let start = range.start.max(line * row) - line * row;
+                            let end = range.end.min((line + 1) * row) - line * row;
+                            y.extend_from_slice(&bytes[line * stride * width + from..][start..end]);
+                        }
+                    });
                 }
             }
         }

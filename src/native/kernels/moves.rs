@@ -5,7 +5,9 @@ use smallvec::SmallVec;
 
 use super::strided::{Strided, at, dense_strides};
 use crate::native::operator::{OpError, RunContext};
+use crate::native::output::OutSlice;
 use crate::native::tensor::{Tensor, TensorRef, element_count};
+use crate::native::workers::Workers;
 
 /// Room for as many strings as `dims` say. An allocation that is refused is an error here;
 /// a vector that grows would end the process.
@@ -46,7 +48,35 @@ pub(super) fn gather_starts(
     Ok(())
 }
 
-/// Output 0 takes the elements of `x` that `walk` visits, in that order.
+/// Output 0 takes runs of `run` elements of `x`: run i begins where `start` says, as many as fill
+/// `dims`. On several threads.
+pub(super) fn gather_each(
+    cx: &mut RunContext<'_>,
+    x: &TensorRef<'_>,
+    dims: &[usize],
+    run: usize,
+    start: &(dyn Fn(usize) -> usize + Sync),
+) -> Result<(), OpError> {
+    let Some(size) = x.element_type().size() else {
+        let runs = element_count(dims)?.checked_div(run).unwrap_or(0);
+        return gather_starts(cx, 0, x, dims, run, (0..runs).map(start));
+    };
+    let bytes = x.bytes()?;
+    let room = cx.output_bytes(0, x.element_type(), dims)?;
+    let width = run * size;
+    if room.is_empty() {
+        return Ok(());
+    }
+    let chunk = room.copy_chunk(cx.workers(), width);
+    room.fill(cx.workers(), chunk, |range, y| {
+        for i in range.start / width..range.end / width {
+            y.extend_from_slice(&bytes[start(i) * size..][..width]);
+        }
+    });
+    Ok(())
+}
+
+/// Output 0 takes the elements of `x` that `walk` visits, in that order. On several threads.
 pub(super) fn gather_runs(
     cx: &mut RunContext<'_>,
     x: &TensorRef<'_>,
@@ -62,32 +92,81 @@ pub(super) fn gather_runs(
         return cx.output_strings(0, dims, moved);
     };
     let bytes = x.bytes()?;
-    let output = cx.output_bytes(0, x.element_type(), dims)?;
-    let to = output.into_mut();
+    let to = cx.output_bytes(0, x.element_type(), dims)?;
+    let workers = cx.workers();
+    if walk.run_strides == [1] {
+        let chunk = to.copy_chunk(workers, size);
+        to.fill(workers, chunk, |range, y| {
+            walk.for_each_run_in(range.start / size..range.end / size, &mut |[start], len| {
+                y.extend_from_slice(&bytes[start * size..][..len * size]);
+            });
+        });
+        return Ok(());
+    }
     match size {
-        1 => copy_runs::<1>(bytes, walk, to),
-        2 => copy_runs::<2>(bytes, walk, to),
-        4 => copy_runs::<4>(bytes, walk, to),
-        8 => copy_runs::<8>(bytes, walk, to),
-        _ => copy_runs::<16>(bytes, walk, to),
+        1 => copy_elements::<1>(workers, bytes, walk, to),
+        2 => copy_elements::<2>(workers, bytes, walk, to),
+        4 => copy_elements::<4>(workers, bytes, walk, to),
+        8 => copy_elements::<8>(workers, bytes, walk, to),
+        _ => copy_elements::<16>(workers, bytes, walk, to),
     }
     Ok(())
 }
 
+/// Runs whose elements do not lie side by side are copied together, this many, and this many
+/// elements of each by turns: in a transposition the elements that a run leaves out are those that
+/// the next runs want, and so are still in the nearest cache.
+const TILE: usize = 16;
+
 /// The element size is a constant so that one element is one machine move.
-fn copy_runs<const SIZE: usize>(x: &[u8], walk: &Strided<1>, y: &mut [u8]) {
+fn copy_elements<const SIZE: usize>(workers: &Workers, x: &[u8], walk: &Strided<1>, y: OutSlice<'_, u8>) {
     let [stride] = walk.run_strides;
-    let mut runs = y.chunks_exact_mut((walk.run * SIZE).max(1));
-    walk.for_each_run(&mut |[start]| {
-        let Some(y) = runs.next() else { return };
-        if stride == 1 {
-            y.copy_from_slice(&x[start * SIZE..][..y.len()]);
-            return;
-        }
-        for (i, y) in y.chunks_exact_mut(SIZE).enumerate() {
-            y.copy_from_slice(&x[at(start, stride, i) * SIZE..][..SIZE]);
-        }
+    let run = walk.run * SIZE;
+    // Whole tiles, if a part is not much larger for it.
+    let tile = run.saturating_mul(TILE);
+    let unit = if tile <= 1 << 20 { tile.max(SIZE) } else { SIZE };
+    let chunk = y.chunk(workers, 1).next_multiple_of(unit);
+    y.split(workers, chunk, |first, y| {
+        let positions = first / SIZE..(first + y.len()) / SIZE;
+        let mut rest = y;
+        let mut starts = [0; TILE];
+        let mut count = 0;
+        walk.for_each_run_in(positions, &mut |[start], len| {
+            if len == walk.run {
+                starts[count] = start;
+                count += 1;
+            }
+            if count == TILE || len < walk.run {
+                copy_tile::<SIZE>(x, &starts[..count], stride, take(&mut rest, count * run));
+                count = 0;
+            }
+            if len < walk.run {
+                copy_tile::<SIZE>(x, &[start], stride, take(&mut rest, len * SIZE));
+            }
+        });
+        copy_tile::<SIZE>(x, &starts[..count], stride, rest);
     });
+}
+
+/// Cuts off the first `len` elements.
+fn take<'a>(rest: &mut &'a mut [u8], len: usize) -> &'a mut [u8] {
+    let (taken, after) = std::mem::take(rest).split_at_mut(len);
+    *rest = after;
+    taken
+}
+
+/// Runs of elements of `x` that begin at `starts`, one after the other.
+fn copy_tile<const SIZE: usize>(x: &[u8], starts: &[usize], stride: isize, y: &mut [u8]) {
+    let run = y.len().checked_div(starts.len() * SIZE).unwrap_or(0);
+    for column in (0..run).step_by(TILE) {
+        let width = TILE.min(run - column);
+        for (&start, y) in starts.iter().zip(y.chunks_exact_mut(run * SIZE)) {
+            let y = &mut y[column * SIZE..][..width * SIZE];
+            for (i, y) in y.chunks_exact_mut(SIZE).enumerate() {
+                y.copy_from_slice(&x[at(start, stride, column + i) * SIZE..][..SIZE]);
+            }
+        }
+    }
 }
 
 /// For each axis of a result, where in X each position comes from: an offset, or nowhere.

@@ -4,6 +4,7 @@
 //! computed in: f32 for f16 and bf16, so that a result is rounded once, at the end; itself
 //! for everything else. Integers wrap around, as in ONNX's reference implementation.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use crate::native::element::Element;
@@ -19,6 +20,13 @@ pub(super) trait Number: Element {
     fn narrow(wide: Self::Wide) -> Self;
     /// The elements as they are, where the wide type is the element type.
     fn as_wide(elements: &[Self]) -> Option<&[Self::Wide]>;
+    fn as_wide_mut(elements: &mut [Self]) -> Option<&mut [Self::Wide]>;
+
+    /// `wide[i]` = `elements[i]`, for as many as there are of both.
+    fn widen_all(elements: &[Self], wide: &mut [Self::Wide]);
+
+    /// `elements[i]` = `wide[i]`, rounded, for as many as there are of both.
+    fn narrow_all(wide: &[Self::Wide], elements: &mut [Self]);
 
     /// The elements, where the wide type is f32.
     fn as_floats(_elements: &[Self]) -> Option<Floats<'_>> {
@@ -54,9 +62,7 @@ pub(super) fn widened<'a, T: Number>(
         Some(wide) => (wide, room),
         None => {
             let (wide, rest) = room.split_at_mut(elements.len());
-            for (wide, &element) in wide.iter_mut().zip(elements) {
-                *wide = element.widen();
-            }
+            T::widen_all(elements, wide);
             (wide, rest)
         }
     }
@@ -191,6 +197,22 @@ macro_rules! real {
                 Some(elements)
             }
 
+            #[inline(always)]
+            fn as_wide_mut(elements: &mut [$t]) -> Option<&mut [$t]> {
+                Some(elements)
+            }
+
+            #[inline(always)]
+            fn widen_all(elements: &[$t], wide: &mut [$t]) {
+                let len = elements.len().min(wide.len());
+                wide[..len].copy_from_slice(&elements[..len]);
+            }
+
+            #[inline(always)]
+            fn narrow_all(wide: &[$t], elements: &mut [$t]) {
+                Self::widen_all(wide, elements);
+            }
+
             $(
                 #[inline(always)]
                 fn as_floats(elements: &[$t]) -> Option<Floats<'_>> {
@@ -299,6 +321,21 @@ macro_rules! half_float {
             }
 
             #[inline(always)]
+            fn as_wide_mut(_: &mut [$t]) -> Option<&mut [f32]> {
+                None
+            }
+
+            fn widen_all(elements: &[$t], wide: &mut [f32]) {
+                let len = elements.len().min(wide.len());
+                elements[..len].convert_to_f32_slice(&mut wide[..len]);
+            }
+
+            fn narrow_all(wide: &[f32], elements: &mut [$t]) {
+                let len = elements.len().min(wide.len());
+                elements[..len].convert_from_f32_slice(&wide[..len]);
+            }
+
+            #[inline(always)]
             fn as_floats(elements: &[$t]) -> Option<Floats<'_>> {
                 Some(Floats::$floats(elements))
             }
@@ -333,6 +370,22 @@ macro_rules! integer {
             #[inline(always)]
             fn as_wide(elements: &[$t]) -> Option<&[$t]> {
                 Some(elements)
+            }
+
+            #[inline(always)]
+            fn as_wide_mut(elements: &mut [$t]) -> Option<&mut [$t]> {
+                Some(elements)
+            }
+
+            #[inline(always)]
+            fn widen_all(elements: &[$t], wide: &mut [$t]) {
+                let len = elements.len().min(wide.len());
+                wide[..len].copy_from_slice(&elements[..len]);
+            }
+
+            #[inline(always)]
+            fn narrow_all(wide: &[$t], elements: &mut [$t]) {
+                Self::widen_all(wide, elements);
             }
         }
 

@@ -76,40 +76,46 @@ impl<'a, T: Float> Rotation<'a, T> {
     /// Rotates the first 2 * half elements of a head by the angles of a row.
     pub fn turn(&self, row: usize, x: &mut [T::Wide]) {
         let at = row * self.half;
-        let angles = self.cos[at..][..self.half]
-            .iter()
-            .zip(&self.sin[at..][..self.half]);
-        self.turn_pairs(angles, x);
+        self.turn_pairs(x, |first, cos, sin| {
+            T::widen_all(&self.cos[at + first..], cos);
+            T::widen_all(&self.sin[at + first..], sin);
+        });
     }
 
     /// The same, each pair by its angle of one of three rows.
     fn turn_by_stream(&self, rows: [usize; 3], streams: &[u8], x: &mut [T::Wide]) {
-        let angles = streams.iter().enumerate().map(|(i, &stream)| {
-            let at = rows[usize::from(stream)] * self.half + i;
-            (&self.cos[at], &self.sin[at])
+        self.turn_pairs(x, |first, cos, sin| {
+            for (i, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
+                let at = rows[usize::from(streams[first + i])] * self.half + first + i;
+                (*cos, *sin) = (self.cos[at].widen(), self.sin[at].widen());
+            }
         });
-        self.turn_pairs(angles, x);
     }
 
-    fn turn_pairs<'b>(&self, angles: impl Iterator<Item = (&'b T, &'b T)>, x: &mut [T::Wide])
-    where
-        T: 'b,
-    {
-        let turn = |a: &mut T::Wide, b: &mut T::Wide, (cos, sin): (&T, &T)| {
-            let (cos, sin) = (cos.widen(), sin.widen());
+    /// `angles` gives the cosines and sines from a pair on.
+    fn turn_pairs(&self, x: &mut [T::Wide], angles: impl Fn(usize, &mut [T::Wide], &mut [T::Wide])) {
+        let turn = |a: &mut T::Wide, b: &mut T::Wide, cos: T::Wide, sin: T::Wide| {
             (*a, *b) = (cos.mul(*a).sub(sin.mul(*b)), sin.mul(*a).add(cos.mul(*b)));
         };
-        if self.interleaved {
-            for (pair, angle) in x.chunks_exact_mut(2).zip(angles) {
-                if let [a, b] = pair {
-                    turn(a, b, angle);
+        let (mut cos, mut sin) = ([T::Wide::ZERO; 64], [T::Wide::ZERO; 64]);
+        for first in (0..self.half).step_by(cos.len()) {
+            let len = cos.len().min(self.half - first);
+            let (cos, sin) = (&mut cos[..len], &mut sin[..len]);
+            angles(first, cos, sin);
+            let angles = cos.iter().zip(&*sin);
+            if self.interleaved {
+                for (pair, (&cos, &sin)) in x[2 * first..].chunks_exact_mut(2).zip(angles) {
+                    if let [a, b] = pair {
+                        turn(a, b, cos, sin);
+                    }
                 }
+                continue;
             }
-            return;
-        }
-        let (low, high) = x.split_at_mut(self.half);
-        for ((a, b), angle) in low.iter_mut().zip(high).zip(angles) {
-            turn(a, b, angle);
+            let (low, high) = x.split_at_mut(self.half);
+            let (low, high) = (&mut low[first..], &mut high[first..]);
+            for ((a, b), (&cos, &sin)) in low.iter_mut().zip(high).zip(angles) {
+                turn(a, b, cos, sin);
+            }
         }
     }
 }
@@ -288,38 +294,49 @@ impl RotaryEmbedding {
             return Err(wrong("cos_cache", cos.dims(), expected));
         }
         let y = cx.output::<T>(0, x.dims())?.into_mut();
-        let head = cx.scratch::<T::Wide>(layout.width)?;
+        let (workers, width) = (cx.workers(), layout.width);
+        let rooms = cx.scratch::<T::Wide>(width.saturating_mul(workers.threads()))?;
+        let heads_first = x.rank() == 4;
         let x = x.slice::<T>()?;
         if x.is_empty() {
             return Ok(());
         }
-        for b in 0..batch {
-            for p in 0..positions {
-                let token = b * positions + p;
-                let rows = match (ids, &self.streams) {
-                    (None, _) => [token; 3],
-                    (Some(ids), _) if first_only => [rotation.row(ids[0].saturating_add(p as i64))?; 3],
-                    (Some(ids), None) => [rotation.row(ids[token])?; 3],
-                    (Some(ids), Some(_)) => {
-                        let stream = |n: usize| rotation.row(ids[n * batch * positions + token]);
-                        [stream(0)?, stream(1)?, stream(2)?]
-                    }
-                };
-                for h in 0..heads {
-                    let at = layout.start(b, h, p);
-                    for (to, x) in head.iter_mut().zip(&x[at..]) {
-                        *to = x.widen();
-                    }
-                    match &self.streams {
-                        Some(streams) => rotation.turn_by_stream(rows, streams, head),
-                        None => rotation.turn(rows[0], head),
-                    }
-                    for (to, &x) in y[at..].iter_mut().zip(head.iter()) {
-                        *to = T::narrow(x);
-                    }
+        // The rows of the angles of a token, of one batch item after the other.
+        let rows_of = |token: usize| -> Result<[usize; 3], OpError> {
+            match (ids, &self.streams) {
+                (None, _) => Ok([token; 3]),
+                (Some(ids), _) if first_only => {
+                    let position = ids[0].saturating_add((token % positions) as i64);
+                    Ok([rotation.row(position)?; 3])
+                }
+                (Some(ids), None) => Ok([rotation.row(ids[token])?; 3]),
+                (Some(ids), Some(_)) => {
+                    let stream = |n: usize| rotation.row(ids[n * batch * positions + token]);
+                    Ok([stream(0)?, stream(1)?, stream(2)?])
                 }
             }
+        };
+        for token in 0..batch * positions {
+            rows_of(token)?;
         }
+        let token_of = |head: usize| match heads_first {
+            true => head / (heads * positions) * positions + head % positions,
+            false => head / heads,
+        };
+        let several = workers.chunk(x.len() / width, width.saturating_mul(2));
+        workers.split_mut_with(y, several * width, rooms, |part, y, room| {
+            for (i, y) in y.chunks_exact_mut(width).enumerate() {
+                let head = part * several + i;
+                // Every token has been looked at.
+                let rows = rows_of(token_of(head)).unwrap_or_default();
+                T::widen_all(&x[head * width..], room);
+                match &self.streams {
+                    Some(streams) => rotation.turn_by_stream(rows, streams, room),
+                    None => rotation.turn(rows[0], room),
+                }
+                T::narrow_all(room, y);
+            }
+        });
         Ok(())
     }
 }

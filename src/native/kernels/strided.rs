@@ -5,6 +5,8 @@
 //! inner runs as the strides allow, so that a kernel's loop over a run is a plain slice loop
 //! in the common cases (stride 1 or 0).
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use crate::native::tensor::Dims;
@@ -111,24 +113,60 @@ impl<const N: usize> Strided<N> {
         let mut counters: SmallVec<[usize; 6]> = SmallVec::from_elem(0, self.outer.len());
         loop {
             visit(offsets.map(|offset| offset as usize));
-            let mut level = self.outer.len();
-            loop {
-                let Some(next) = level.checked_sub(1) else { return };
-                level = next;
-                let (dim, step) = &self.outer[level];
-                counters[level] += 1;
-                for (offset, step) in offsets.iter_mut().zip(step) {
-                    *offset += step;
-                }
-                if counters[level] < *dim {
-                    break;
-                }
-                counters[level] = 0;
-                for (offset, step) in offsets.iter_mut().zip(step) {
-                    *offset -= step * *dim as isize;
-                }
+            if !self.advance(&mut counters, &mut offsets) {
+                return;
             }
         }
+    }
+
+    /// Calls `visit` with what lies in a range of the positions: every operand's offset at the
+    /// start of each run, or where in it the range starts, and the positions from there on that
+    /// are in both.
+    pub fn for_each_run_in(&self, range: Range<usize>, visit: &mut dyn FnMut([usize; N], usize)) {
+        if self.run == 0 || range.is_empty() {
+            return;
+        }
+        let mut offsets = self.base;
+        let mut counters: SmallVec<[usize; 6]> = SmallVec::from_elem(0, self.outer.len());
+        let mut runs = range.start / self.run;
+        for (counter, (dim, step)) in counters.iter_mut().zip(&self.outer).rev() {
+            *counter = runs % dim;
+            runs /= dim;
+            for (offset, step) in offsets.iter_mut().zip(step) {
+                *offset += step * *counter as isize;
+            }
+        }
+        let (mut skipped, mut left) = (range.start % self.run, range.len());
+        loop {
+            let len = (self.run - skipped).min(left);
+            visit(
+                std::array::from_fn(|i| at(offsets[i] as usize, self.run_strides[i], skipped)),
+                len,
+            );
+            (skipped, left) = (0, left - len);
+            if left == 0 || !self.advance(&mut counters, &mut offsets) {
+                return;
+            }
+        }
+    }
+
+    /// Goes on to the next run, if there is one.
+    #[inline]
+    fn advance(&self, counters: &mut [usize], offsets: &mut [isize; N]) -> bool {
+        for (counter, (dim, step)) in counters.iter_mut().zip(&self.outer).rev() {
+            *counter += 1;
+            for (offset, step) in offsets.iter_mut().zip(step) {
+                *offset += step;
+            }
+            if *counter < *dim {
+                return true;
+            }
+            *counter = 0;
+            for (offset, step) in offsets.iter_mut().zip(step) {
+                *offset -= step * *dim as isize;
+            }
+        }
+        false
     }
 
     /// Calls `visit` with every operand's offset at each position, in order.
@@ -163,6 +201,23 @@ mod tests {
         let plan = Strided::new(&dims, [&dense_strides(&dims)], [0]);
         assert_eq!((plan.run, plan.run_strides), (24, [1]));
         assert_eq!(walk(&plan), (0..24).map(|i| [i]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_range_is_visited_as_in_the_whole_walk() {
+        let dims = [2, 3, 2, 5];
+        let strides = [[100, 10, 0, 2], [1, 7, 30, -1]];
+        let plan = Strided::new(&dims, [&strides[0], &strides[1]], [3, 1000]);
+        let all = walk(&plan);
+        for first in 0..=all.len() {
+            for end in first..=all.len() {
+                let mut visited = Vec::new();
+                plan.for_each_run_in(first..end, &mut |starts, len| {
+                    visited.extend((0..len).map(|i| [0, 1].map(|n| at(starts[n], plan.run_strides[n], i))));
+                });
+                assert_eq!(visited, all[first..end]);
+            }
+        }
     }
 
     #[test]
