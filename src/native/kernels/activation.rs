@@ -21,10 +21,11 @@
 
 use super::Built;
 use super::dispatch::{with_float, with_integer, with_number};
-use super::elementwise::{map, operand, zip};
+use super::elementwise::{in_place, map, map_wide, operand, pairs, zip_wide};
+use super::exponential::{Curve, each};
 use super::infer::like_first_input;
 use super::number::{Float, Number, Real, Scalar};
-use super::unary::{sigmoid_of, softplus_of};
+use super::unary::softplus_of;
 use crate::native::element::ElementType;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
@@ -39,6 +40,7 @@ enum Activation {
     LeakyRelu { alpha: f32 },
     ThresholdedRelu { alpha: f32 },
     HardSigmoid { alpha: f32, beta: f32 },
+    HardSwish,
     Swish { alpha: f32 },
     Mish,
     Softsign,
@@ -78,6 +80,10 @@ pub(in crate::native) fn hard_sigmoid(node: &NodeInfo<'_>) -> Built {
     }))
 }
 
+pub(in crate::native) fn hard_swish(_: &NodeInfo<'_>) -> Built {
+    Ok(Box::new(Activation::HardSwish))
+}
+
 pub(in crate::native) fn swish(node: &NodeInfo<'_>) -> Built {
     let alpha = node.float_or("alpha", 1.0)?;
     Ok(Box::new(Activation::Swish { alpha }))
@@ -109,82 +115,58 @@ impl Operator for Activation {
 
 impl Activation {
     fn run_as<T: Float>(&self, cx: &mut RunContext<'_>, x: &TensorRef<'_>) -> Result<(), OpError> {
-        let y = cx.output::<T>(0, x.dims())?.into_mut();
+        let y = cx.output::<T>(0, x.dims())?;
+        let activation = *self;
         let x = x.slice::<T>()?;
-        let zero = T::Wide::ZERO;
-        let wide = |parameter: f32| T::Wide::from_f64(parameter.into());
-        match *self {
+        map_wide(cx.workers(), 8, x, y, &|block| activation.apply(block));
+        Ok(())
+    }
+
+    fn apply<W: Real + Number>(self, block: &mut [W]) {
+        let wide = |parameter: f32| W::from_f64(parameter.into());
+        let zero = W::ZERO;
+        match self {
             Activation::Elu { alpha } => {
                 let alpha = wide(alpha);
-                apply(x, y, |x| if x < zero { alpha.mul(x.exp_m1()) } else { x });
+                in_place(block, |x| if x < zero { alpha.mul(x.exp_m1()) } else { x });
             }
             Activation::Celu { alpha } => {
                 let alpha = wide(alpha);
-                apply(x, y, |x| match x < zero {
+                in_place(block, |x| match x < zero {
                     true => alpha.mul(x.div(alpha).exp_m1()),
                     false => x,
                 });
             }
             Activation::Selu { alpha, gamma } => {
                 let (alpha, gamma) = (wide(alpha), wide(gamma));
-                apply(x, y, |x| match x <= zero {
+                in_place(block, |x| match x <= zero {
                     true => gamma.mul(alpha.mul(x.exp_m1())),
                     false => gamma.mul(x),
                 });
             }
             Activation::LeakyRelu { alpha } => {
                 let alpha = wide(alpha);
-                apply(x, y, |x| if x < zero { alpha.mul(x) } else { x });
+                in_place(block, |x| if x < zero { alpha.mul(x) } else { x });
             }
             Activation::ThresholdedRelu { alpha } => {
                 let alpha = wide(alpha);
-                apply(x, y, |x| if x <= alpha { zero } else { x });
+                in_place(block, |x| if x <= alpha { zero } else { x });
             }
             Activation::HardSigmoid { alpha, beta } => {
                 let (alpha, beta) = (wide(alpha), wide(beta));
-                apply(x, y, |x| hard_sigmoid_of(x, alpha, beta));
+                in_place(block, |x| hard_sigmoid_of(x, alpha, beta));
             }
-            Activation::Swish { alpha } => {
-                let alpha = wide(alpha);
-                apply(x, y, |x| x.mul(sigmoid_of(alpha.mul(x))));
+            Activation::HardSwish => {
+                // In the type of the elements: a sixth is not the f32 nearest to it.
+                let sixth = W::ONE.div(W::from_f64(6.0));
+                let half = W::from_f64(0.5);
+                in_place(block, |x| x.mul(hard_sigmoid_of(x, sixth, half)));
             }
-            Activation::Mish => apply(x, y, |x| x.mul(softplus_of(x).tanh())),
-            Activation::Softsign => apply(x, y, |x| x.div(T::Wide::ONE.add(Scalar::abs(x)))),
+            Activation::Swish { alpha } => each(Curve::Swish { alpha }, block),
+            Activation::Mish => in_place(block, |x| x.mul(softplus_of(x).tanh())),
+            Activation::Softsign => in_place(block, |x| x.div(W::ONE.add(Scalar::abs(x)))),
         }
-        Ok(())
     }
-}
-
-/// y = f(x), computed in the wide type.
-fn apply<T: Number>(x: &[T], y: &mut [T], f: impl Fn(T::Wide) -> T::Wide) {
-    map(x, y, |x| T::narrow(f(x.widen())));
-}
-
-#[derive(Debug)]
-struct HardSwish;
-
-pub(in crate::native) fn hard_swish(_: &NodeInfo<'_>) -> Built {
-    Ok(Box::new(HardSwish))
-}
-
-impl Operator for HardSwish {
-    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
-        like_first_input(cx)
-    }
-
-    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
-        let x = cx.required(0)?;
-        with_float!(x.element_type(), T => hard_swish_of::<T>(cx, &x))
-    }
-}
-
-fn hard_swish_of<T: Float>(cx: &mut RunContext<'_>, x: &TensorRef<'_>) -> Result<(), OpError> {
-    let y = cx.output::<T>(0, x.dims())?.into_mut();
-    // In the type of the elements: a sixth is not the f32 nearest to it.
-    let sixth = T::Wide::ONE.div(T::Wide::from_f64(6.0));
-    let half = T::Wide::from_f64(0.5);
-    apply(x.slice::<T>()?, y, |x| x.mul(hard_sigmoid_of(x, sixth, half)));
-    Ok(())
 }
 
 #[derive(Debug)]
@@ -227,18 +209,15 @@ impl Operator for PRelu {
         }
         with_number!(x.element_type(), T => {
             let (a, b) = (operand::<T>(&x)?, operand::<T>(&slope)?);
-            let y = cx.output::<T>(0, &dims)?.into_mut();
-            zip(a, b, &dims, y, leak::<T>);
+            let y = cx.output::<T>(0, &dims)?;
+            zip_wide(cx.workers(), 1, a, b, &dims, y, &|x, slope, y| pairs(x, slope, y, leak));
             Ok(())
         })
     }
 }
 
-fn leak<T: Number>(x: T, slope: T) -> T {
-    match x.widen() < T::Wide::ZERO {
-        true => T::narrow(x.widen().mul(slope.widen())),
-        false => x,
-    }
+fn leak<W: Scalar>(x: W, slope: W) -> W {
+    if x < W::ZERO { x.mul(slope) } else { x }
 }
 
 #[derive(Debug)]

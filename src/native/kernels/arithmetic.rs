@@ -8,7 +8,7 @@
 //! bf16 are computed in f32 and rounded once.
 
 use super::dispatch::{with_float, with_integer, with_number};
-use super::elementwise::{Operand, map, operand, zip, zip_on};
+use super::elementwise::{Operand, map, operand, pairs, zip, zip_wide};
 use super::infer::{broadcast_inputs, input_type, like_first_input};
 use super::legacy_broadcast::LegacyBroadcast;
 use super::number::{Number, Scalar};
@@ -114,36 +114,42 @@ impl Arithmetic {
                 "integer division by zero: element {at} of input 1 is 0"
             )));
         }
-        let to = cx.output::<T>(0, dims)?.into_mut();
-        let workers = cx.workers();
-        match self.function {
-            Function::Add => zip_on(workers, x, y, dims, to, |a, b| {
-                T::narrow(a.widen().add(b.widen()))
-            }),
-            Function::Sub => zip_on(workers, x, y, dims, to, |a, b| {
-                T::narrow(a.widen().sub(b.widen()))
-            }),
-            Function::Mul => zip_on(workers, x, y, dims, to, |a, b| {
-                T::narrow(a.widen().mul(b.widen()))
-            }),
-            Function::Div => zip_on(workers, x, y, dims, to, |a, b| {
-                T::narrow(a.widen().div(b.widen()))
-            }),
-            Function::TruncatedMod => zip_on(workers, x, y, dims, to, |a, b| {
-                T::narrow(a.widen().rem(b.widen()))
-            }),
-            Function::FloorMod => zip_on(workers, x, y, dims, to, |a, b| {
-                let (a, b) = (a.widen(), b.widen());
-                let rest = a.rem(b);
-                let signs_differ = (rest < zero) != (b < zero);
-                T::narrow(if rest != zero && signs_differ {
-                    rest.add(b)
-                } else {
-                    rest
-                })
-            }),
-        }
+        let to = cx.output::<T>(0, dims)?;
+        zip_wide(
+            cx.workers(),
+            1,
+            x,
+            y,
+            dims,
+            to,
+            &self.function.loop_of::<T::Wide>(),
+        );
         Ok(())
+    }
+}
+
+/// The loop of [`zip_wide`].
+type Loop<W> = fn(&[W], &[W], &mut [W]);
+
+impl Function {
+    fn loop_of<W: Scalar>(self) -> Loop<W> {
+        match self {
+            Function::Add => |a, b, y| pairs(a, b, y, W::add),
+            Function::Sub => |a, b, y| pairs(a, b, y, W::sub),
+            Function::Mul => |a, b, y| pairs(a, b, y, W::mul),
+            Function::Div => |a, b, y| pairs(a, b, y, W::div),
+            Function::TruncatedMod => |a, b, y| pairs(a, b, y, W::rem),
+            Function::FloorMod => |a, b, y| pairs(a, b, y, floor_mod),
+        }
+    }
+}
+
+fn floor_mod<W: Scalar>(a: W, b: W) -> W {
+    let rest = a.rem(b);
+    let signs_differ = (rest < W::ZERO) != (b < W::ZERO);
+    match rest != W::ZERO && signs_differ {
+        true => rest.add(b),
+        false => rest,
     }
 }
 

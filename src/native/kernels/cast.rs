@@ -12,12 +12,15 @@ use half::{bf16, f16};
 use super::Built;
 use super::convert::{Parsed, Wide, parse};
 use super::minifloat::{self, E8M0Rounding, Minifloat, decode_e8m0, encode_e8m0};
+use super::number::Number;
 use crate::native::element::{
     Bool, Element, ElementType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, I2, I4, U2, U4,
 };
 use crate::native::infer::{Fact, InferContext};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::output::OutSlice;
+use crate::native::workers::Workers;
 
 #[derive(Debug)]
 struct Cast {
@@ -100,8 +103,8 @@ impl Operator for Cast {
         match x.element_type() {
             E::Float32 => job.cast(cx, x.slice()?, |x: f32| x),
             E::Float64 => job.cast(cx, x.slice()?, |x: f64| x),
-            E::Float16 => job.cast(cx, x.slice()?, f16::to_f32),
-            E::Bfloat16 => job.cast(cx, x.slice()?, bf16::to_f32),
+            E::Float16 => job.cast_halves::<f16>(cx, x.slice()?),
+            E::Bfloat16 => job.cast_halves::<bf16>(cx, x.slice()?),
             E::Int8 => job.cast(cx, x.slice()?, |x: i8| i64::from(x)),
             E::Int16 => job.cast(cx, x.slice()?, |x: i16| i64::from(x)),
             E::Int32 => job.cast(cx, x.slice()?, |x: i32| i64::from(x)),
@@ -149,7 +152,7 @@ impl Job<'_> {
         &self,
         cx: &mut RunContext<'_>,
         x: &[X],
-        widen: impl Fn(X) -> W,
+        widen: impl Fn(X) -> W + Sync,
     ) -> Result<(), OpError> {
         self.write(cx, x.len(), &|first, chunk| {
             for (wide, &x) in chunk.iter_mut().zip(&x[first..]) {
@@ -158,20 +161,24 @@ impl Job<'_> {
         })
     }
 
+    fn cast_halves<X: Number<Wide = f32>>(&self, cx: &mut RunContext<'_>, x: &[X]) -> Result<(), OpError> {
+        self.write(cx, x.len(), &|first, chunk| X::widen_all(&x[first..], chunk))
+    }
+
     /// To the type asked for; `read(first, chunk)` gives the source from element `first` on.
     fn write<W: Wide>(
         &self,
         cx: &mut RunContext<'_>,
         len: usize,
-        read: &dyn Fn(usize, &mut [W]),
+        read: &(dyn Fn(usize, &mut [W]) + Sync),
     ) -> Result<(), OpError> {
         use ElementType as E;
         let dims = self.dims;
         match self.to {
             E::Float32 => convert(cx, dims, read, W::to_f32),
             E::Float64 => convert(cx, dims, read, W::to_f64),
-            E::Float16 => convert(cx, dims, read, W::to_f16),
-            E::Bfloat16 => convert(cx, dims, read, W::to_bf16),
+            E::Float16 => convert_blocks(cx, dims, read, W::to_f16_all),
+            E::Bfloat16 => convert_blocks(cx, dims, read, W::to_bf16_all),
             E::Int8 => convert(cx, dims, read, |x: W| x.to_i32() as i8),
             E::Int16 => convert(cx, dims, read, |x: W| x.to_i32() as i16),
             E::Int32 => convert(cx, dims, read, W::to_i32),
@@ -216,7 +223,7 @@ impl Job<'_> {
     fn encode<W: Wide, Y: Element>(
         &self,
         cx: &mut RunContext<'_>,
-        read: &dyn Fn(usize, &mut [W]),
+        read: &(dyn Fn(usize, &mut [W]) + Sync),
         format: &'static Minifloat,
         wrap: fn(u8) -> Y,
     ) -> Result<(), OpError> {
@@ -253,21 +260,44 @@ impl Job<'_> {
     }
 }
 
-/// Output 0 from wide numbers, a chunk at a time.
+/// Output 0 from wide numbers.
 fn convert<W: Wide, Y: Element>(
     cx: &mut RunContext<'_>,
     dims: &[usize],
-    read: &dyn Fn(usize, &mut [W]),
-    narrow: impl Fn(W) -> Y,
+    read: &(dyn Fn(usize, &mut [W]) + Sync),
+    narrow: impl Fn(W) -> Y + Sync,
 ) -> Result<(), OpError> {
-    let y = cx.output::<Y>(0, dims)?.into_mut();
-    let mut wide = [W::default(); CHUNK];
-    for (i, y) in y.chunks_mut(CHUNK).enumerate() {
-        let wide = &mut wide[..y.len()];
-        read(i * CHUNK, wide);
-        for (y, &wide) in y.iter_mut().zip(wide.iter()) {
+    convert_blocks(cx, dims, read, |wide, y| {
+        for (y, &wide) in y.iter_mut().zip(wide) {
             *y = narrow(wide);
         }
-    }
+    })
+}
+
+/// The same, a chunk at a time.
+fn convert_blocks<W: Wide, Y: Element>(
+    cx: &mut RunContext<'_>,
+    dims: &[usize],
+    read: &(dyn Fn(usize, &mut [W]) + Sync),
+    narrow: impl Fn(&[W], &mut [Y]) + Sync,
+) -> Result<(), OpError> {
+    let y = cx.output::<Y>(0, dims)?;
+    write_chunks(cx.workers(), y, &|first, y| {
+        let mut wide = [W::default(); CHUNK];
+        let wide = &mut wide[..y.len()];
+        read(first, wide);
+        narrow(wide, y);
+    });
     Ok(())
+}
+
+/// Writes chunks on several threads: `write` gets the position of the first element, and at most
+/// [`CHUNK`] of them.
+fn write_chunks<Y: Element>(workers: &Workers, y: OutSlice<'_, Y>, write: &(dyn Fn(usize, &mut [Y]) + Sync)) {
+    let chunk = y.chunk(workers, 1);
+    y.split(workers, chunk, |first, y| {
+        for (i, y) in y.chunks_mut(CHUNK).enumerate() {
+            write(first + i * CHUNK, y);
+        }
+    });
 }

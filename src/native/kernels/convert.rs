@@ -5,6 +5,8 @@
 
 use half::{bf16, f16};
 
+use super::number::Number;
+
 /// A lossless intermediate of Cast, with ONNX's rule for each kind of destination.
 pub(super) trait Wide: Copy + Default {
     fn to_f64(self) -> f64;
@@ -20,6 +22,20 @@ pub(super) trait Wide: Copy + Default {
     fn to_u32(self) -> u32;
     fn is_zero(self) -> bool;
     fn to_text(self) -> String;
+
+    /// [`to_f16`](Self::to_f16) of as many as there are of both.
+    fn to_f16_all(wide: &[Self], to: &mut [f16]) {
+        for (to, &wide) in to.iter_mut().zip(wide) {
+            *to = wide.to_f16();
+        }
+    }
+
+    /// [`to_bf16`](Self::to_bf16) of as many as there are of both.
+    fn to_bf16_all(wide: &[Self], to: &mut [bf16]) {
+        for (to, &wide) in to.iter_mut().zip(wide) {
+            *to = wide.to_bf16();
+        }
+    }
 }
 
 /// Plain decimal notation, the shortest that reads back as the same value.
@@ -35,8 +51,10 @@ macro_rules! float_text {
 }
 
 macro_rules! wide_float {
-    ($t:ident) => {
+    ($t:ident $({ $($faster:tt)* })?) => {
         impl Wide for $t {
+            $($($faster)*)?
+
             #[inline(always)]
             fn to_f64(self) -> f64 {
                 f64::from(self)
@@ -95,7 +113,15 @@ macro_rules! wide_float {
     };
 }
 
-wide_float!(f32);
+wide_float!(f32 {
+    fn to_f16_all(wide: &[f32], to: &mut [f16]) {
+        f16::narrow_all(wide, to);
+    }
+
+    fn to_bf16_all(wide: &[f32], to: &mut [bf16]) {
+        bf16::narrow_all(wide, to);
+    }
+});
 wide_float!(f64);
 
 macro_rules! wide_integer {

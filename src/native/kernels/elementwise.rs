@@ -1,8 +1,11 @@
-//! The loops of elementwise operators: y[i] = f(x[i]), and f(a[i], b[i]) with broadcasting.
+//! The loops of elementwise operators: y[i] = f(x[i]), and f(a[i], b[i]) with broadcasting; for
+//! numbers [`map_wide`] and [`zip_wide`], a block at a time in the wide type and on several threads.
 
+use super::number::{Number, Scalar};
 use super::strided::{Strided, at, broadcast_strides};
 use crate::native::element::Element;
 use crate::native::operator::OpError;
+use crate::native::output::OutSlice;
 use crate::native::tensor::TensorRef;
 use crate::native::workers::Workers;
 
@@ -14,16 +17,47 @@ pub(super) fn map<X: Copy, Y>(x: &[X], y: &mut [Y], f: impl Fn(X) -> Y) {
     }
 }
 
-/// [`map`] on several threads, where an element is worth `work` simple operations.
-pub(super) fn map_on<X: Copy + Sync, Y: Send>(
+/// Elements that are computed at a time where they must be converted, or brought together: their
+/// conversions stay in the nearest cache.
+const BLOCK: usize = 512;
+
+/// y = f(x) in the wide type, on several threads where an element is worth `work` simple
+/// operations. `f` changes a block of elements in place.
+// Not generic over f, so that all but the loop in f is compiled once for each type.
+pub(super) fn map_wide<T: Number>(
     workers: &Workers,
     work: usize,
-    x: &[X],
-    y: &mut [Y],
-    f: impl Fn(X) -> Y + Sync,
+    x: &[T],
+    y: OutSlice<'_, T>,
+    f: &(dyn Fn(&mut [T::Wide]) + Sync),
 ) {
-    let chunk = workers.chunk(y.len(), work);
-    workers.split_mut(y, chunk, |part, y| map(&x[part * chunk..][..y.len()], y, &f));
+    let chunk = y.chunk(workers, work);
+    y.split(workers, chunk, |first, y| {
+        let mut room = [T::Wide::ZERO; BLOCK];
+        for (x, y) in x[first..].chunks(BLOCK).zip(y.chunks_mut(BLOCK)) {
+            let x = &x[..y.len()];
+            match T::as_wide_mut(y) {
+                Some(y) => {
+                    T::widen_all(x, y);
+                    f(y);
+                }
+                None => {
+                    let room = &mut room[..x.len()];
+                    T::widen_all(x, room);
+                    f(room);
+                    T::narrow_all(room, y);
+                }
+            }
+        }
+    });
+}
+
+/// x = f(x) for each of a block, for [`map_wide`].
+#[inline(always)]
+pub(super) fn in_place<W: Copy>(block: &mut [W], f: impl Fn(W) -> W) {
+    for x in block {
+        *x = f(*x);
+    }
 }
 
 /// An operand: elements and the dims they have.
@@ -40,62 +74,79 @@ pub(super) fn operand<'a, T: Element>(tensor: &TensorRef<'a>) -> Result<Operand<
     })
 }
 
-/// How an operand repeats over a shape that it broadcasts to: the number of its elements when it
-/// is repeated as a whole.
-fn period<T>(operand: &Operand<'_, T>, dims: &[usize]) -> Option<usize> {
-    let ones = operand.dims.iter().take_while(|&&dim| dim == 1).count();
-    dims.ends_with(&operand.dims[ones..])
-        .then_some(operand.data.len())
-}
+/// Writes f(a, b) for each of a block.
+type Pairs<'a, W> = dyn Fn(&[W], &[W], &mut [W]) + Sync + 'a;
 
-/// [`zip`] on several threads, where both operands are repeated as a whole, if at all.
-pub(super) fn zip_on<A: Copy + Sync, B: Copy + Sync, Y: Send>(
+/// y = f(a, b) in the wide type, on several threads where an element is worth `work` simple
+/// operations, each operand repeated along its unit dims to `dims`, the shape of y. `f` gets as many
+/// elements of each.
+// Not generic over f, as above.
+pub(super) fn zip_wide<T: Number>(
     workers: &Workers,
-    a: Operand<'_, A>,
-    b: Operand<'_, B>,
+    work: usize,
+    a: Operand<'_, T>,
+    b: Operand<'_, T>,
     dims: &[usize],
-    y: &mut [Y],
-    f: impl Fn(A, B) -> Y + Sync,
+    y: OutSlice<'_, T>,
+    f: &Pairs<'_, T::Wide>,
 ) {
-    let chunk = workers.chunk(y.len(), 1);
-    let (Some(a_period), Some(b_period), true) = (period(&a, dims), period(&b, dims), chunk < y.len()) else {
-        return zip(a, b, dims, y, f);
-    };
-    let long = a_period.max(b_period);
-    if long != y.len() {
-        return zip(a, b, dims, y, f);
-    }
-    // A part is whole periods of the operand that repeats, if one does.
-    let short = match a_period == b_period {
-        true => 1,
-        false => a_period.min(b_period),
-    };
-    let chunk = chunk.div_ceil(short).saturating_mul(short);
-    workers.split_mut(y, chunk, |part, y| {
-        let dims = [y.len() / short, short];
-        let rows = part * chunk..part * chunk + y.len();
-        let a = part_of(&a, a_period == long, &rows, &dims);
-        let b = part_of(&b, b_period == long, &rows, &dims);
-        zip(a, b, &dims, y, &f);
+    let (a_strides, b_strides) = (broadcast_strides(a.dims, dims), broadcast_strides(b.dims, dims));
+    let walk = Strided::new(dims, [&a_strides, &b_strides], [0, 0]);
+    let [a_stride, b_stride] = walk.run_strides;
+    let chunk = y.chunk(workers, work);
+    y.split(workers, chunk, |first, y| {
+        let (mut a_room, mut b_room) = ([T::Wide::ZERO; BLOCK], [T::Wide::ZERO; BLOCK]);
+        let mut y_room = [T::Wide::ZERO; BLOCK];
+        let positions = first..first + y.len();
+        let mut rest = y;
+        walk.for_each_run_in(positions, &mut |[a_start, b_start], len| {
+            let (run, after) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = after;
+            for (i, y) in run.chunks_mut(BLOCK).enumerate() {
+                let len = y.len();
+                let a = block(
+                    &a.data[at(a_start, a_stride, i * BLOCK)..],
+                    a_stride,
+                    &mut a_room[..len],
+                );
+                let b = block(
+                    &b.data[at(b_start, b_stride, i * BLOCK)..],
+                    b_stride,
+                    &mut b_room[..len],
+                );
+                match T::as_wide_mut(y) {
+                    Some(y) => f(a, b, y),
+                    None => {
+                        let room = &mut y_room[..len];
+                        f(a, b, room);
+                        T::narrow_all(room, y);
+                    }
+                }
+            }
+        });
     });
 }
 
-/// What an operand has for a part: its own elements if it is `whole`, else those of every part.
-fn part_of<'a, T>(
-    operand: &Operand<'a, T>,
-    whole: bool,
-    rows: &std::ops::Range<usize>,
-    dims: &'a [usize; 2],
-) -> Operand<'a, T> {
-    match whole {
-        true => Operand {
-            data: &operand.data[rows.clone()],
-            dims,
-        },
-        false => Operand {
-            data: operand.data,
-            dims: &dims[1..],
-        },
+/// Every `stride`th element in the wide type, as many as there is room for.
+fn block<'a, T: Number>(data: &'a [T], stride: isize, room: &'a mut [T::Wide]) -> &'a [T::Wide] {
+    match (stride, T::as_wide(data)) {
+        (1, Some(wide)) => return &wide[..room.len()],
+        (1, None) => T::widen_all(data, room),
+        (0, _) => room.fill(data[0].widen()),
+        _ => {
+            for (i, wide) in room.iter_mut().enumerate() {
+                *wide = data[at(0, stride, i)].widen();
+            }
+        }
+    }
+    room
+}
+
+/// `y[i]` = f(`a[i]`, `b[i]`), for [`zip_wide`].
+#[inline(always)]
+pub(super) fn pairs<W: Copy>(a: &[W], b: &[W], y: &mut [W], f: impl Fn(W, W) -> W) {
+    for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+        *y = f(a, b);
     }
 }
 

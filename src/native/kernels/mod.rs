@@ -3,7 +3,8 @@
 //! Each file opens with the operator's equation, shapes and the versions of its
 //! specification. Only the constructors are used from outside, by the registry. What
 //! several families share: `number` (arithmetic of an element type), `dispatch` (from an
-//! element type to a Rust type), `strided` and `elementwise` (loops), `gemm` and `attend`
+//! element type to a Rust type), `strided`, `elementwise` and `sums` (loops), `exponential`
+//! (functions of many elements at once), `gemm` and `attend`
 //! (the arithmetic of MatMul and Attention), `minifloat` and `convert` (of Cast), `dims`
 //! and `infer` (axes and shapes), `inner` (operators that are defined by others).
 
@@ -46,6 +47,7 @@ pub(super) mod einsum;
 mod elementwise;
 pub(super) mod embed_norm;
 pub(super) mod engram_gate;
+mod exponential;
 pub(super) mod feature;
 mod fft;
 pub(super) mod float_tests;
@@ -122,6 +124,7 @@ pub(super) mod softmax;
 pub(super) mod sparse_attention;
 mod strided;
 pub(super) mod string;
+mod sums;
 pub(super) mod suppression;
 pub(super) mod swiglu;
 pub(super) mod tensor_scatter;

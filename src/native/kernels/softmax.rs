@@ -7,8 +7,11 @@
 use super::Built;
 use super::dims::axis;
 use super::dispatch::with_float;
+use super::elementwise::in_place;
+use super::exponential::{Curve, each};
 use super::infer::like_first_input;
-use super::number::{Float, Real, Scalar};
+use super::number::{Float, Number, Real};
+use super::sums::{max_of, sum_of};
 use crate::native::element::ElementType;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
@@ -75,32 +78,67 @@ impl Softmax {
         };
         let y = cx.output::<T>(0, dims)?.into_mut();
         let x = x.slice::<T>()?;
-        let block: usize = len * inner;
         if x.is_empty() {
             return Ok(());
         }
-        let blocks = |x: &[T], y: &mut [T]| {
-            for (x, y) in x.chunks_exact(block).zip(y.chunks_exact_mut(block)) {
-                for i in 0..inner {
-                    let column = || x[i..].iter().step_by(inner).map(|x| x.widen());
-                    let max = column().fold(T::Wide::LOWEST, Scalar::max);
-                    let sum = column().fold(T::Wide::ZERO, |sum, x| sum.add(x.sub(max).exp()));
-                    let log_sum = sum.ln();
-                    for (y, x) in y[i..].iter_mut().step_by(inner).zip(column()) {
-                        *y = T::narrow(match self.log {
-                            true => x.sub(max).sub(log_sum),
-                            false => x.sub(max).exp().div(sum),
-                        });
+        let workers = cx.workers();
+        let needs_no_room = inner == 1 && T::as_wide(x).is_some();
+        let room = if needs_no_room { 0 } else { len };
+        let rooms = cx.scratch::<T::Wide>(room.saturating_mul(workers.threads()))?;
+        let block: usize = len * inner;
+        // An exponential an element, four passes.
+        let several = workers
+            .chunk(x.len() / block, block.saturating_mul(4))
+            .saturating_mul(block);
+        let log = self.log;
+        workers.split_mut_with(y, several, rooms, |part, y, room| {
+            let blocks = x[part * several..].chunks_exact(block);
+            for (x, y) in blocks.zip(y.chunks_exact_mut(block)) {
+                if inner > 1 {
+                    for i in 0..inner {
+                        let column = x[i..].iter().step_by(inner);
+                        room.iter_mut().zip(column).for_each(|(to, x)| *to = x.widen());
+                        of_row(room, log);
+                        let column = y[i..].iter_mut().step_by(inner);
+                        column.zip(&*room).for_each(|(y, &wide)| *y = T::narrow(wide));
+                    }
+                    continue;
+                }
+                match T::as_wide_mut(y) {
+                    Some(y) => {
+                        T::widen_all(x, y);
+                        of_row(y, log);
+                    }
+                    None => {
+                        T::widen_all(x, room);
+                        of_row(room, log);
+                        T::narrow_all(room, y);
                     }
                 }
             }
-        };
-        // An exponential or two an element.
-        let workers = cx.workers();
-        let several = workers
-            .chunk(x.len() / block, block.saturating_mul(16))
-            .saturating_mul(block);
-        workers.split_mut(y, several, |part, y| blocks(&x[part * several..][..y.len()], y));
+        });
         Ok(())
     }
+}
+
+/// Softmax or LogSoftmax of one sum, in place.
+fn of_row<W: Real + Number>(row: &mut [W], log: bool) {
+    let max = max_of(row);
+    if !log {
+        in_place(row, |x| x.sub(max));
+        each(Curve::Exp, row);
+        let sum = sum_of(row, |x| x);
+        in_place(row, |x| x.div(sum));
+        return;
+    }
+    let mut sum = W::ZERO;
+    let mut room = [W::ZERO; 256];
+    for x in row.chunks(room.len()) {
+        let room = &mut room[..x.len()];
+        room.iter_mut().zip(x).for_each(|(to, x)| *to = x.sub(max));
+        each(Curve::Exp, room);
+        sum = sum.add(sum_of(room, |x| x));
+    }
+    let log_sum = sum.ln();
+    in_place(row, |x| x.sub(max).sub(log_sum));
 }

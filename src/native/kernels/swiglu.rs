@@ -3,9 +3,10 @@
 
 use super::Built;
 use super::dispatch::with_float;
+use super::elementwise::{operand, zip_wide};
+use super::exponential::{Curve, each};
 use super::infer::like_first_input;
-use super::number::{Number, Scalar};
-use super::unary::sigmoid_of;
+use super::number::Scalar;
 use crate::native::element::ElementType;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
@@ -37,13 +38,16 @@ impl Operator for SwiGlu {
                 expected: format!("{:?}, those of input 0", gate.dims()),
             });
         }
+        let curve = Curve::Swish { alpha: self.alpha };
         with_float!(gate.element_type(), T => {
-            let alpha = Scalar::from_f64(self.alpha.into());
-            let mut y = cx.output::<T>(0, gate.dims())?;
-            y.extend(gate.slice::<T>()?.iter().zip(value.slice::<T>()?).map(|(a, b)| {
-                let a = a.widen();
-                T::narrow(a.mul(sigmoid_of(a.mul(alpha))).mul(b.widen()))
-            }))
+            let (gate, value) = (operand::<T>(&gate)?, operand::<T>(&value)?);
+            let (dims, y) = (gate.dims, cx.output::<T>(0, gate.dims)?);
+            zip_wide(cx.workers(), 8, gate, value, dims, y, &|gate, value, y| {
+                y.copy_from_slice(gate);
+                each(curve, y);
+                y.iter_mut().zip(value).for_each(|(y, value)| *y = y.mul(*value));
+            });
+            Ok(())
         })
     }
 }

@@ -22,7 +22,8 @@ use std::cmp::Ordering;
 
 use super::Built;
 use super::dispatch::{with_float, with_integer, with_number};
-use super::elementwise::{map, map_on};
+use super::elementwise::{in_place, map, map_wide};
+use super::exponential::{Curve, each};
 use super::infer::like_first_input;
 use super::number::{Float, Number, Real, Scalar};
 use crate::native::element::{Bool, ElementType};
@@ -34,11 +35,10 @@ use crate::native::tensor::TensorRef;
 /// Functions that exist for floats only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum FloatFunction {
+    OfExponential(Curve),
     Reciprocal,
     Sqrt,
-    Exp,
     Log,
-    Tanh,
     Floor,
     Ceil,
     Round,
@@ -53,11 +53,7 @@ enum FloatFunction {
     Asinh,
     Acosh,
     Atanh,
-    Sigmoid,
     Softplus,
-    Gelu,
-    GeluTanh,
-    QuickGelu { alpha: f32 },
 }
 
 #[derive(Debug)]
@@ -87,9 +83,9 @@ macro_rules! builders {
 builders! { OfFloat:
     reciprocal = FloatFunction::Reciprocal;
     sqrt = FloatFunction::Sqrt;
-    exp = FloatFunction::Exp;
+    exp = FloatFunction::OfExponential(Curve::Exp);
     log = FloatFunction::Log;
-    tanh = FloatFunction::Tanh;
+    tanh = FloatFunction::OfExponential(Curve::Tanh);
     floor = FloatFunction::Floor;
     ceil = FloatFunction::Ceil;
     round = FloatFunction::Round;
@@ -104,9 +100,9 @@ builders! { OfFloat:
     asinh = FloatFunction::Asinh;
     acosh = FloatFunction::Acosh;
     atanh = FloatFunction::Atanh;
-    sigmoid = FloatFunction::Sigmoid;
+    sigmoid = FloatFunction::OfExponential(Curve::Sigmoid);
     softplus = FloatFunction::Softplus;
-    contrib_gelu = FloatFunction::Gelu;
+    contrib_gelu = FloatFunction::OfExponential(Curve::Gelu);
 }
 
 builders! { OfNumber:
@@ -118,19 +114,24 @@ builders! { OfNumber:
 }
 
 pub(in crate::native) fn gelu(node: &NodeInfo<'_>) -> Built {
-    match node.string_or("approximate", "none")? {
-        "none" => Ok(Box::new(OfFloat(FloatFunction::Gelu))),
-        "tanh" => Ok(Box::new(OfFloat(FloatFunction::GeluTanh))),
-        other => Err(OpError::Attribute {
-            name: "approximate".into(),
-            message: format!("is \"{other}\", expected \"none\" or \"tanh\""),
-        }),
-    }
+    let curve = match node.string_or("approximate", "none")? {
+        "none" => Curve::Gelu,
+        "tanh" => Curve::GeluTanh,
+        other => {
+            return Err(OpError::Attribute {
+                name: "approximate".into(),
+                message: format!("is \"{other}\", expected \"none\" or \"tanh\""),
+            });
+        }
+    };
+    Ok(Box::new(OfFloat(FloatFunction::OfExponential(curve))))
 }
 
 pub(in crate::native) fn quick_gelu(node: &NodeInfo<'_>) -> Built {
     let alpha = node.float_or("alpha", 1.702)?;
-    Ok(Box::new(OfFloat(FloatFunction::QuickGelu { alpha })))
+    Ok(Box::new(OfFloat(FloatFunction::OfExponential(Curve::Swish {
+        alpha,
+    }))))
 }
 
 /// x/2 (1 + erf(x / sqrt 2))
@@ -172,45 +173,38 @@ impl Operator for OfFloat {
 
 impl OfFloat {
     fn run_as<T: Float>(&self, cx: &mut RunContext<'_>, x: &TensorRef<'_>) -> Result<(), OpError> {
-        use FloatFunction as F;
-        let y = cx.output::<T>(0, x.dims())?.into_mut();
-        let x = x.slice::<T>()?;
-        let workers = cx.workers();
-        match self.0 {
-            F::Reciprocal => map_on(workers, 8, x, y, |x| T::narrow(T::Wide::ONE.div(x.widen()))),
-            F::Sqrt => map_on(workers, 8, x, y, |x| T::narrow(x.widen().sqrt())),
-            F::Exp => map_on(workers, 8, x, y, |x| T::narrow(x.widen().exp())),
-            F::Log => map_on(workers, 8, x, y, |x| T::narrow(x.widen().ln())),
-            F::Tanh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().tanh())),
-            F::Floor => map_on(workers, 8, x, y, |x| T::narrow(x.widen().floor())),
-            F::Ceil => map_on(workers, 8, x, y, |x| T::narrow(x.widen().ceil())),
-            F::Round => map_on(workers, 8, x, y, |x| T::narrow(x.widen().round_ties_even())),
-            F::Sin => map_on(workers, 8, x, y, |x| T::narrow(x.widen().sin())),
-            F::Cos => map_on(workers, 8, x, y, |x| T::narrow(x.widen().cos())),
-            F::Tan => map_on(workers, 8, x, y, |x| T::narrow(x.widen().tan())),
-            F::Asin => map_on(workers, 8, x, y, |x| T::narrow(x.widen().asin())),
-            F::Acos => map_on(workers, 8, x, y, |x| T::narrow(x.widen().acos())),
-            F::Atan => map_on(workers, 8, x, y, |x| T::narrow(x.widen().atan())),
-            F::Sinh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().sinh())),
-            F::Cosh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().cosh())),
-            F::Asinh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().asinh())),
-            F::Acosh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().acosh())),
-            F::Atanh => map_on(workers, 8, x, y, |x| T::narrow(x.widen().atanh())),
-            F::Sigmoid => map_on(workers, 8, x, y, |x| T::narrow(sigmoid_of(x.widen()))),
-            F::Softplus => map_on(workers, 8, x, y, |x| T::narrow(softplus_of(x.widen()))),
-            F::Gelu => map_on(workers, 8, x, y, |x| T::narrow(gelu_of(x.widen()))),
-            F::GeluTanh => map_on(workers, 8, x, y, |x| T::narrow(gelu_tanh_of(x.widen()))),
-            F::QuickGelu { alpha } => {
-                let alpha = T::Wide::from_f64(alpha.into());
-                map_on(workers, 8, x, y, |x| {
-                    let x = x.widen();
-                    T::narrow(x.mul(sigmoid_of(x.mul(alpha))))
-                });
+        let y = cx.output::<T>(0, x.dims())?;
+        let f: Loop<T::Wide> = match self.0 {
+            FloatFunction::OfExponential(curve) => {
+                map_wide(cx.workers(), 8, x.slice::<T>()?, y, &|block| each(curve, block));
+                return Ok(());
             }
-        }
+            FloatFunction::Reciprocal => |block| in_place(block, |x| T::Wide::ONE.div(x)),
+            FloatFunction::Sqrt => |block| in_place(block, Real::sqrt),
+            FloatFunction::Log => |block| in_place(block, Real::ln),
+            FloatFunction::Floor => |block| in_place(block, Real::floor),
+            FloatFunction::Ceil => |block| in_place(block, Real::ceil),
+            FloatFunction::Round => |block| in_place(block, Real::round_ties_even),
+            FloatFunction::Sin => |block| in_place(block, Real::sin),
+            FloatFunction::Cos => |block| in_place(block, Real::cos),
+            FloatFunction::Tan => |block| in_place(block, Real::tan),
+            FloatFunction::Asin => |block| in_place(block, Real::asin),
+            FloatFunction::Acos => |block| in_place(block, Real::acos),
+            FloatFunction::Atan => |block| in_place(block, Real::atan),
+            FloatFunction::Sinh => |block| in_place(block, Real::sinh),
+            FloatFunction::Cosh => |block| in_place(block, Real::cosh),
+            FloatFunction::Asinh => |block| in_place(block, Real::asinh),
+            FloatFunction::Acosh => |block| in_place(block, Real::acosh),
+            FloatFunction::Atanh => |block| in_place(block, Real::atanh),
+            FloatFunction::Softplus => |block| in_place(block, softplus_of),
+        };
+        map_wide(cx.workers(), 8, x.slice::<T>()?, y, &f);
         Ok(())
     }
 }
+
+/// The loop of [`map_wide`].
+type Loop<W> = fn(&mut [W]);
 
 impl Operator for OfNumber {
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
@@ -229,25 +223,27 @@ impl Operator for OfNumber {
 
 impl OfNumber {
     fn run_as<T: Number>(&self, cx: &mut RunContext<'_>, x: &TensorRef<'_>) -> Result<(), OpError> {
-        let y = cx.output::<T>(0, x.dims())?.into_mut();
-        let x = x.slice::<T>()?;
-        let workers = cx.workers();
-        let (zero, one) = (T::Wide::ZERO, T::Wide::ONE);
-        match self.0 {
-            NumberFunction::Neg => map_on(workers, 1, x, y, |x| T::narrow(x.widen().neg())),
-            NumberFunction::Abs => map_on(workers, 1, x, y, |x| T::narrow(x.widen().abs())),
-            NumberFunction::Relu => map_on(workers, 1, x, y, |x| T::narrow(x.widen().max(zero))),
-            NumberFunction::Erf => map_on(workers, 1, x, y, |x| T::narrow(x.widen().erf())),
-            NumberFunction::Sign => map_on(workers, 1, x, y, |x| {
-                let x = x.widen();
-                T::narrow(match x.partial_cmp(&zero) {
-                    Some(Ordering::Greater) => one,
-                    Some(Ordering::Less) => one.neg(),
-                    _ => x,
-                })
+        let y = cx.output::<T>(0, x.dims())?;
+        let (work, f): (usize, Loop<T::Wide>) = match self.0 {
+            NumberFunction::Neg => (1, |block| in_place(block, Scalar::neg)),
+            NumberFunction::Abs => (1, |block| in_place(block, Scalar::abs)),
+            NumberFunction::Relu => (1, |block| in_place(block, |x| Scalar::max(x, T::Wide::ZERO))),
+            NumberFunction::Sign => (1, |block| in_place(block, sign_of)),
+            NumberFunction::Erf => (8, |block| match T::Wide::as_f32_mut(block) {
+                Some(block) => each(Curve::Erf, block),
+                None => in_place(block, Scalar::erf),
             }),
-        }
+        };
+        map_wide(cx.workers(), work, x.slice::<T>()?, y, &f);
         Ok(())
+    }
+}
+
+fn sign_of<W: Scalar>(x: W) -> W {
+    match x.partial_cmp(&W::ZERO) {
+        Some(Ordering::Greater) => W::ONE,
+        Some(Ordering::Less) => W::ONE.neg(),
+        _ => x,
     }
 }
 
