@@ -7,7 +7,7 @@ use oxpipe::component::ModelSource;
 use oxpipe::native::tensor::Tensor;
 use oxpipe::native::workers::Workers;
 use oxpipe::native::{NativeOptions, NativeSession};
-use oxpipe_test_support::onnx_writer::{FLOAT, Model, Node};
+use oxpipe_test_support::onnx_writer::{self, FLOAT, Model, Node};
 
 /// Numbers whose sums are rounded.
 fn noise(dims: &[usize], seed: u64) -> Tensor {
@@ -23,7 +23,7 @@ fn noise(dims: &[usize], seed: u64) -> Tensor {
 }
 
 /// The bytes of the outputs on 1 thread, held to those on 2, 3 and 4.
-fn check(model: Model, inputs: &[(&str, Tensor)], outputs: &[&str]) {
+fn check(model: Model, inputs: &[(&str, Tensor)], outputs: &[&str]) -> Vec<Vec<u8>> {
     let source = ModelSource::Memory {
         label: "test".into(),
         model: Arc::new(model.encode()),
@@ -56,6 +56,7 @@ fn check(model: Model, inputs: &[(&str, Tensor)], outputs: &[&str]) {
             assert!(*alone == several, "{name} on {threads} threads");
         }
     }
+    alone
 }
 
 #[test]
@@ -158,4 +159,286 @@ fn elements_and_rows() {
         ("one", noise(&[1, 1, 1], 5)),
     ];
     check(model, &inputs, &outputs);
+}
+
+/// Nodes with one output each, of the name that is given with them.
+fn with_nodes(model: Model, nodes: Vec<(Node, &'static str)>) -> (Model, Vec<&'static str>) {
+    let mut outputs = Vec::new();
+    let mut model = model;
+    for (node, output) in nodes {
+        model = model.node(node).graph(|graph| graph.untyped_output(output));
+        outputs.push(output);
+    }
+    (model, outputs)
+}
+
+#[test]
+fn functions_of_elements() {
+    let mut model = Model::new().opset("", 28);
+    for name in ["x", "same"] {
+        model = model.input(name, FLOAT, "[...]");
+    }
+    let mut nodes = Vec::new();
+    for op_type in [
+        "Exp",
+        "Tanh",
+        "Sigmoid",
+        "Erf",
+        "Gelu",
+        "Swish",
+        "Elu",
+        "HardSwish",
+        "Mish",
+        "Sqrt",
+        "Relu",
+        "Abs",
+    ] {
+        nodes.push((Node::new(op_type, &["x"], &[op_type]), op_type));
+    }
+    nodes.push((Node::new("SwiGLU", &["x", "same"], &["swiglu"]), "swiglu"));
+    for (to, name, sum, back) in [
+        (10, "f16", "f16_sum", "f16_back"),
+        (16, "bf16", "bf16_sum", "bf16_back"),
+    ] {
+        nodes.push((Node::new("Cast", &["x"], &[name]).int("to", to), name));
+        nodes.push((Node::new("Add", &[name, name], &[sum]), sum));
+        nodes.push((Node::new("Cast", &[sum], &[back]).int("to", 1), back));
+    }
+    let (model, outputs) = with_nodes(model, nodes);
+    let inputs = [
+        ("x", noise(&[2, 301, 211], 1)),
+        ("same", noise(&[2, 301, 211], 2)),
+    ];
+    check(model, &inputs, &outputs);
+}
+
+#[test]
+fn normalisations() {
+    let mut model = Model::new().opset("", 23).opset("com.microsoft", 1);
+    for name in ["x", "skip", "scale", "bias", "column", "channels", "image"] {
+        model = model.input(name, FLOAT, "[...]");
+    }
+    let contrib = |op_type: &str, inputs: &[&str], outputs: &[&str]| {
+        Node::new(op_type, inputs, outputs).domain("com.microsoft")
+    };
+    let nodes = vec![
+        (
+            Node::new(
+                "LayerNormalization",
+                &["x", "scale", "bias"],
+                &["layer", "mean", "inverse"],
+            ),
+            "layer",
+        ),
+        (
+            Node::new("LayerNormalization", &["x", "column"], &["layer_by_row"]),
+            "layer_by_row",
+        ),
+        (Node::new("RMSNormalization", &["x", "scale"], &["rms"]), "rms"),
+        (
+            contrib(
+                "SkipLayerNormalization",
+                &["x", "skip", "scale", "bias"],
+                &["skip_layer", "", "", "sum"],
+            ),
+            "skip_layer",
+        ),
+        (
+            contrib(
+                "SkipSimplifiedLayerNormalization",
+                &["x", "x", "scale"],
+                &["skip_rms"],
+            ),
+            "skip_rms",
+        ),
+        (
+            Node::new(
+                "InstanceNormalization",
+                &["image", "channels", "channels"],
+                &["instance"],
+            ),
+            "instance",
+        ),
+        (
+            Node::new(
+                "GroupNormalization",
+                &["image", "channels", "channels"],
+                &["group"],
+            )
+            .int("num_groups", 3),
+            "group",
+        ),
+    ];
+    let (model, mut outputs) = with_nodes(model, nodes);
+    let model = ["mean", "inverse", "sum"].iter().fold(model, |model, name| {
+        model.graph(|graph| graph.untyped_output(name))
+    });
+    outputs.extend(["mean", "inverse", "sum"]);
+    let inputs = [
+        ("x", noise(&[2, 301, 211], 1)),
+        ("skip", noise(&[1, 301, 211], 2)),
+        ("scale", noise(&[211], 3)),
+        ("bias", noise(&[211], 4)),
+        ("column", noise(&[301, 1], 5)),
+        ("channels", noise(&[12], 6)),
+        ("image", noise(&[2, 12, 61, 67], 7)),
+    ];
+    check(model, &inputs, &outputs);
+}
+
+#[test]
+fn reductions() {
+    let mut model = Model::new().opset("", 21).input("x", FLOAT, "[...]");
+    for (name, axes) in [
+        ("first", &[0][..]),
+        ("middle", &[1]),
+        ("last", &[2]),
+        ("outer", &[0, 2]),
+        ("all", &[0, 1, 2]),
+    ] {
+        model = model.initializer(onnx_writer::Tensor::ints(name, &[axes.len() as i64], axes));
+    }
+    let mut nodes = Vec::new();
+    for (axes, outputs) in [
+        ("first", ["sum0", "mean0", "max0", "exp0"]),
+        ("middle", ["sum1", "mean1", "max1", "exp1"]),
+        ("last", ["sum2", "mean2", "max2", "exp2"]),
+        ("outer", ["sum3", "mean3", "max3", "exp3"]),
+        ("all", ["sum4", "mean4", "max4", "exp4"]),
+    ] {
+        let functions = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceLogSumExp"];
+        for (op_type, output) in functions.into_iter().zip(outputs) {
+            nodes.push((Node::new(op_type, &["x", axes], &[output]), output));
+        }
+    }
+    let (model, outputs) = with_nodes(model, nodes);
+    check(model, &[("x", noise(&[70, 301, 11], 1))], &outputs);
+}
+
+#[test]
+fn moves_of_elements() {
+    let mut model = Model::new().opset("", 23).input("x", FLOAT, "[...]");
+    let ids: Vec<i64> = (0..602).rev().collect();
+    for tensor in [
+        onnx_writer::Tensor::ints(
+            "rows",
+            &[600],
+            &ids[..600].iter().map(|id| id % 301).collect::<Vec<_>>(),
+        ),
+        onnx_writer::Tensor::ints("shape", &[4], &[3, 2, 301, 212]),
+        onnx_writer::Tensor::ints("starts", &[2], &[300, 3]),
+        onnx_writer::Tensor::ints("ends", &[2], &[0, 200]),
+        onnx_writer::Tensor::ints("axes", &[2], &[1, 2]),
+        onnx_writer::Tensor::ints("steps", &[2], &[-1, 2]),
+        onnx_writer::Tensor::ints("ids", &[2, 301], &ids),
+    ] {
+        model = model.initializer(tensor);
+    }
+    model = model.input("cos", FLOAT, "[...]").input("sin", FLOAT, "[...]");
+    let nodes = vec![
+        (Node::new("Transpose", &["x"], &["reversed"]), "reversed"),
+        (
+            Node::new("Transpose", &["x"], &["swapped"]).ints("perm", &[1, 0, 2]),
+            "swapped",
+        ),
+        (Node::new("Expand", &["x", "shape"], &["expanded"]), "expanded"),
+        (
+            Node::new("Slice", &["x", "starts", "ends", "axes", "steps"], &["slice"]),
+            "slice",
+        ),
+        (
+            Node::new("Gather", &["x", "rows"], &["gathered"]).int("axis", 1),
+            "gathered",
+        ),
+        (
+            Node::new("Concat", &["x", "x", "x"], &["joined"]).int("axis", 2),
+            "joined",
+        ),
+        (
+            Node::new("RotaryEmbedding", &["x", "cos", "sin", "ids"], &["rotated"]).int("num_heads", 2),
+            "rotated",
+        ),
+        (
+            Node::new("Split", &["x"], &["left", "right"])
+                .int("axis", 2)
+                .int("num_outputs", 2),
+            "left",
+        ),
+    ];
+    let (model, mut outputs) = with_nodes(model, nodes);
+    let model = model.graph(|graph| graph.untyped_output("right"));
+    outputs.push("right");
+    let inputs = [
+        ("x", noise(&[2, 301, 212], 1)),
+        ("cos", noise(&[602, 53], 2)),
+        ("sin", noise(&[602, 53], 3)),
+    ];
+    check(model, &inputs, &outputs);
+}
+
+/// Cut or not, these are sums of whole numbers and moves: there is one right answer.
+#[test]
+fn long_rows_have_the_right_values() {
+    let (rows, columns) = (90, 1500);
+    let x: Vec<f32> = (0..rows * columns).map(|i| (i * 7919 % 251) as f32).collect();
+    let row: Vec<f32> = (0..columns).map(|i| (i % 97) as f32).collect();
+    let column: Vec<f32> = (0..rows).map(|i| (i % 13) as f32).collect();
+    let at = |r: usize, c: usize| x[r * columns + c];
+    let each = |f: &dyn Fn(usize, usize) -> f32| -> Vec<f32> {
+        (0..rows * columns).map(|i| f(i / columns, i % columns)).collect()
+    };
+    let expected = [
+        ("x-row", each(&|r, c| at(r, c) - row[c])),
+        ("column-x", each(&|r, c| column[r] - at(r, c))),
+        ("halves", each(&|r, c| at(r, c) + row[c])),
+        (
+            "turned",
+            (0..rows * columns).map(|i| at(i % rows, i / rows)).collect(),
+        ),
+        (
+            "over-rows",
+            (0..columns).map(|c| (0..rows).map(|r| at(r, c)).sum()).collect(),
+        ),
+        (
+            "over-columns",
+            (0..rows).map(|r| (0..columns).map(|c| at(r, c)).sum()).collect(),
+        ),
+    ];
+    let mut model = Model::new().opset("", 21);
+    for name in ["x", "row", "column"] {
+        model = model.input(name, FLOAT, "[...]");
+    }
+    for (name, axis) in [("zero", 0), ("one", 1)] {
+        model = model.initializer(onnx_writer::Tensor::ints(name, &[1], &[axis]));
+    }
+    let nodes = vec![
+        (Node::new("Sub", &["x", "row"], &["x-row"]), "x-row"),
+        (Node::new("Sub", &["column", "x"], &["column-x"]), "column-x"),
+        (Node::new("Cast", &["sum16"], &["halves"]).int("to", 1), "halves"),
+        (Node::new("Transpose", &["x"], &["turned"]), "turned"),
+        (
+            Node::new("ReduceSum", &["x", "zero"], &["over-rows"]),
+            "over-rows",
+        ),
+        (
+            Node::new("ReduceSum", &["x", "one"], &["over-columns"]),
+            "over-columns",
+        ),
+    ];
+    let model = model
+        .node(Node::new("Cast", &["x"], &["x16"]).int("to", 10))
+        .node(Node::new("Cast", &["row"], &["row16"]).int("to", 10))
+        .node(Node::new("Add", &["x16", "row16"], &["sum16"]));
+    let (model, outputs) = with_nodes(model, nodes);
+    let inputs = [
+        ("x", Tensor::from_slice(&[rows, columns], &x).unwrap()),
+        ("row", Tensor::from_slice(&[columns], &row).unwrap()),
+        ("column", Tensor::from_slice(&[rows, 1], &column).unwrap()),
+    ];
+    for ((name, expected), found) in expected.iter().zip(check(model, &inputs, &outputs)) {
+        let found = found
+            .chunks_exact(4)
+            .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+        assert!(found.eq(expected.iter().copied()), "{name}");
+    }
 }

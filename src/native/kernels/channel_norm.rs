@@ -17,6 +17,7 @@ use super::conv::per_channel;
 use super::dispatch::with_float;
 use super::infer::{input_dims, input_type, like_first_input};
 use super::number::{Float, Real, Scalar};
+use super::sums::sum_of;
 use super::window::split_dims;
 use crate::native::element::ElementType;
 use crate::native::infer::InferContext;
@@ -117,16 +118,20 @@ impl BatchNorm {
             false => (&*mean, &*var),
         };
         if cx.output_used(0) {
-            let y = cx.output::<T>(0, dims)?.into_mut();
+            let y = cx.output::<T>(0, dims)?;
             let epsilon = T::Wide::from_f64(self.epsilon.into());
-            for (at, y) in y.chunks_exact_mut(image.max(1)).enumerate() {
-                let c = at % channels;
-                let (mean, bias) = (used_mean[c], bias[c]);
-                let factor = scale[c].div(used_var[c].add(epsilon).sqrt());
-                for (y, x) in y.iter_mut().zip(group(at / channels, c)) {
-                    *y = T::narrow(x.widen().sub(mean).mul(factor).add(bias));
+            let several = y.chunk(cx.workers(), 1).next_multiple_of(image.max(1));
+            y.split(cx.workers(), several, |start, y| {
+                for (at, y) in y.chunks_exact_mut(image.max(1)).enumerate() {
+                    let at = start / image.max(1) + at;
+                    let c = at % channels;
+                    let (mean, bias) = (used_mean[c], bias[c]);
+                    let factor = scale[c].div(used_var[c].add(epsilon).sqrt());
+                    for (y, x) in y.iter_mut().zip(group(at / channels, c)) {
+                        *y = T::narrow(x.widen().sub(mean).mul(factor).add(bias));
+                    }
                 }
-            }
+            });
         }
         let statistics = cx.required(3)?;
         let momentum = f64::from(self.momentum);
@@ -231,26 +236,29 @@ impl GroupNorm {
         };
         let dims = x.dims();
         let x = x.slice::<T>()?;
-        let y = cx.output::<T>(0, dims)?.into_mut();
+        let y = cx.output::<T>(0, dims)?;
         let size = (per_group * image).max(1);
         let count = T::Wide::from_f64(size as f64);
         let epsilon = T::Wide::from_f64(self.epsilon.into());
-        for (at, (x, y)) in x.chunks_exact(size).zip(y.chunks_exact_mut(size)).enumerate() {
-            let sum = |values: &mut dyn Iterator<Item = T::Wide>| values.fold(T::Wide::ZERO, Scalar::add);
-            let mean = sum(&mut x.iter().map(|x| x.widen())).div(count);
-            let square = |x: &T| x.widen().sub(mean).mul(x.widen().sub(mean));
-            let variance = sum(&mut x.iter().map(square)).div(count);
-            let inverse = T::Wide::ONE.div(variance.add(epsilon).sqrt());
-            let first = at % groups * per_group;
-            for (c, (x, y)) in x.chunks_exact(image).zip(y.chunks_exact_mut(image)).enumerate() {
-                let parameter = of_parameter(first + c);
-                let (scale, bias) = (scale[parameter].widen(), bias[parameter].widen());
-                let factor = inverse.mul(scale);
-                for (y, x) in y.iter_mut().zip(x) {
-                    *y = T::narrow(x.widen().sub(mean).mul(factor).add(bias));
+        let several = y.chunk(cx.workers(), 2).next_multiple_of(size);
+        y.split(cx.workers(), several, |start, y| {
+            for (at, y) in y.chunks_exact_mut(size).enumerate() {
+                let at = start / size + at;
+                let x = &x[at * size..][..size];
+                let mean = sum_of(x, |x| x.widen()).div(count);
+                let squares = sum_of(x, |x| x.widen().sub(mean).mul(x.widen().sub(mean)));
+                let inverse = T::Wide::ONE.div(squares.div(count).add(epsilon).sqrt());
+                let first = at % groups * per_group;
+                for (c, (x, y)) in x.chunks_exact(image).zip(y.chunks_exact_mut(image)).enumerate() {
+                    let parameter = of_parameter(first + c);
+                    let (scale, bias) = (scale[parameter].widen(), bias[parameter].widen());
+                    let factor = inverse.mul(scale);
+                    for (y, x) in y.iter_mut().zip(x) {
+                        *y = T::narrow(x.widen().sub(mean).mul(factor).add(bias));
+                    }
                 }
             }
-        }
+        });
         Ok(())
     }
 }

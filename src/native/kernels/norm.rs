@@ -17,8 +17,9 @@ use super::dims::axis;
 use super::dispatch::with_float;
 use super::elementwise::map;
 use super::infer::input_type;
-use super::number::{Float, Number, Real, Scalar};
-use super::strided::{Strided, Strides, broadcast_dims, broadcast_strides};
+use super::number::{Float, Floats, Number, Real, Scalar, wide_room, widened};
+use super::strided::{Strided, at, broadcast_dims, broadcast_strides};
+use super::sums::sum_of;
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
@@ -38,16 +39,28 @@ pub(super) enum Kind {
 pub(super) fn statistics<W: Real>(x: &[W], kind: Kind, epsilon: f32) -> (W, W) {
     let n = W::from_f64(x.len() as f64);
     let mean = match kind {
-        Kind::Standard => sum(x.iter().copied()).div(n),
+        Kind::Standard => sum_of(x, |x| x).div(n),
         Kind::Rms => W::ZERO,
     };
-    let variance = sum(x.iter().map(|&x| x.sub(mean).mul(x.sub(mean)))).div(n);
+    let variance = sum_of(x, |x| x.sub(mean).mul(x.sub(mean))).div(n);
     let inverse = W::ONE.div(variance.add(W::from_f64(epsilon.into())).sqrt());
     (mean, inverse)
 }
 
-fn sum<W: Scalar>(x: impl Iterator<Item = W>) -> W {
-    x.fold(W::ZERO, Scalar::add)
+/// x = (x - mean) * inverse * scale + bias, of as many each; without a bias if there is none.
+fn scale_and_shift<W: Real>(x: &mut [W], (mean, inverse): (W, W), scale: &[W], bias: Option<&[W]>) {
+    match bias {
+        Some(bias) => {
+            for ((x, &scale), &bias) in x.iter_mut().zip(scale).zip(bias) {
+                *x = x.sub(mean).mul(inverse).mul(scale).add(bias);
+            }
+        }
+        None => {
+            for (x, &scale) in x.iter_mut().zip(scale) {
+                *x = x.sub(mean).mul(inverse).mul(scale);
+            }
+        }
+    }
 }
 
 /// LayerNormalization, RMSNormalization and SimplifiedLayerNormalization.
@@ -119,9 +132,7 @@ impl Operator for Norm {
         with_float!(x.element_type(), T => {
             let elements = x.slice::<T>()?;
             self.run_in::<<T as Number>::Wide>(cx, &x, &|first, wide| {
-                for (wide, &x) in wide.iter_mut().zip(&elements[first..]) {
-                    *wide = x.widen();
-                }
+                T::widen_all(&elements[first..], wide);
             })
         })
     }
@@ -135,35 +146,74 @@ fn widen_all<W: Real>(tensor: &TensorRef<'_>, wide: &mut [W]) -> Result<(), OpEr
     })
 }
 
-/// Strides of a scale or bias, which broadcasts to X.
-fn broadcasting(tensor: &TensorRef<'_>, dims: &[usize], index: usize) -> Result<Strides, OpError> {
-    if broadcast_dims(tensor.dims(), dims).as_deref() == Some(dims) {
-        return Ok(broadcast_strides(tensor.dims(), dims));
+/// Elements of `W` as elements of `U`, whose wide type is mostly the same.
+fn narrow_all<W: Real + Number, U: Float>(wide: &[W], y: &mut [U]) {
+    let mut room = [U::Wide::ZERO; 256];
+    for (wide, y) in wide.chunks(room.len()).zip(y.chunks_mut(room.len())) {
+        let room = &mut room[..wide.len()];
+        match (W::as_floats(wide), U::Wide::as_f32_mut(room)) {
+            (Some(Floats::F32(wide)), Some(room)) => room.copy_from_slice(wide),
+            _ => map(wide, room, |x| Scalar::from_f64(x.to_f64())),
+        }
+        U::narrow_all(room, y);
     }
-    Err(OpError::WrongDims {
-        what: format!("input {index}"),
-        found: tensor.dims().into(),
-        expected: format!("dims that broadcast to {dims:?}"),
-    })
 }
 
 /// Reads elements of X from the given position on.
-type Load<'a, W> = dyn Fn(usize, &mut [W]) + 'a;
-/// Writes elements of Y from the given position on.
-type Store<'a, W> = dyn FnMut(usize, &[W]) + 'a;
+type Load<'a, W> = dyn Fn(usize, &mut [W]) + Sync + 'a;
 
-/// Scale and bias in wide type, and how they repeat over X.
-struct Affine<'a, W> {
-    scale: &'a [W],
-    scale_strides: Strides,
-    /// Empty without a bias.
-    bias: &'a [W],
-    bias_strides: Strides,
+/// A scale or bias in wide type, which broadcasts to X.
+struct Parameter<'a, W> {
+    data: &'a [W],
+    /// The walk over X, where its elements are not those of each group in turn.
+    walk: Option<Strided<1>>,
+}
+
+impl<'a, W: Real> Parameter<'a, W> {
+    /// Of `tensor`, whose elements in wide type are `data`; it is input `index`.
+    fn new(
+        tensor: &TensorRef<'_>,
+        data: &'a [W],
+        dims: &[usize],
+        axis: usize,
+        index: usize,
+    ) -> Result<Self, OpError> {
+        if broadcast_dims(tensor.dims(), dims).as_deref() != Some(dims) {
+            return Err(OpError::WrongDims {
+                what: format!("input {index}"),
+                found: tensor.dims().into(),
+                expected: format!("dims that broadcast to {dims:?}"),
+            });
+        }
+        fn without_ones(dims: &[usize]) -> &[usize] {
+            &dims[dims.iter().take_while(|&&dim| dim == 1).count()..]
+        }
+        let of_each_group = without_ones(tensor.dims()) == without_ones(&dims[axis..]);
+        let walk = match of_each_group {
+            true => None,
+            false => Some(Strided::new(dims, [&broadcast_strides(tensor.dims(), dims)], [0])),
+        };
+        Ok(Parameter { data, walk })
+    }
+
+    /// The elements for the group of X that starts at `first`, perhaps copied to `room`.
+    fn of_group<'r>(&'r self, first: usize, room: &'r mut [W]) -> &'r [W] {
+        let Some(walk) = &self.walk else {
+            return self.data;
+        };
+        let mut room_left = room.iter_mut();
+        walk.for_each_run_in(first..first + room_left.len(), &mut |[start], len| {
+            for (i, to) in room_left.by_ref().take(len).enumerate() {
+                *to = self.data[at(start, walk.run_strides[0], i)];
+            }
+        });
+        room
+    }
 }
 
 impl Norm {
     /// Computes in `W`; X, scale and Y may have other types, and are converted row by row.
-    fn run_in<W: Real>(
+    fn run_in<W: Real + Number>(
         &self,
         cx: &mut RunContext<'_>,
         x: &TensorRef<'_>,
@@ -171,46 +221,61 @@ impl Norm {
     ) -> Result<(), OpError> {
         let dims = x.dims();
         let axis = axis(self.axis, dims.len())?;
-        let group = dims[axis..].iter().product::<usize>();
-        let groups = if x.is_empty() { 0 } else { x.len() / group };
+        // Without elements there may be any number of groups, of any size.
+        let (group, groups) = match x.len() {
+            0 => (0, 0),
+            len => {
+                let group = dims[axis..].iter().product::<usize>();
+                (group, len / group)
+            }
+        };
+        let workers = cx.workers();
         let scale = cx.required(1)?;
         let bias = cx.input(2).filter(|_| self.kind == Kind::Standard);
         let bias_len = bias.map_or(0, |bias| bias.len());
-        let scratch = cx.scratch::<W>(group + 2 * groups + scale.len() + bias_len)?;
-        let (wide, rest) = scratch.split_at_mut(group);
-        let (means, rest) = rest.split_at_mut(groups);
-        let (inverses, rest) = rest.split_at_mut(groups);
-        let (wide_scale, wide_bias) = rest.split_at_mut(scale.len());
+        // X, scale and bias of a group, for each thread.
+        let rooms = group.saturating_mul(3).saturating_mul(workers.threads());
+        let lens = [scale.len(), bias_len, 2 * groups];
+        let scratch = cx.scratch::<W>(lens.iter().fold(rooms, |sum, &len| sum.saturating_add(len)))?;
+        let (wide_scale, rest) = scratch.split_at_mut(scale.len());
+        let (wide_bias, rest) = rest.split_at_mut(bias_len);
+        let (statistics, rooms) = rest.split_at_mut(2 * groups);
         widen_all(&scale, wide_scale)?;
-        let scale_strides = broadcasting(&scale, dims, 1)?;
-        let bias_strides = match &bias {
+        let wide_scale = Parameter::new(&scale, wide_scale, dims, axis, 1)?;
+        let wide_bias = match &bias {
             Some(bias) => {
                 super::same_type(&scale, bias, 2)?;
                 widen_all(bias, wide_bias)?;
-                broadcasting(bias, dims, 2)?
+                Some(Parameter::new(bias, wide_bias, dims, axis, 2)?)
             }
-            None => scale_strides.clone(),
+            None => None,
         };
-        let affine = Affine {
-            scale: wide_scale,
-            scale_strides,
-            bias: wide_bias,
-            bias_strides,
+        let normalise = |first: usize, room: &mut [W]| {
+            let (x, rest) = room.split_at_mut(group);
+            let (scale_room, bias_room) = rest.split_at_mut(group);
+            load(first, x);
+            let statistics = self::statistics(x, self.kind, self.epsilon);
+            let bias = wide_bias.as_ref().map(|bias| bias.of_group(first, bias_room));
+            scale_and_shift(x, statistics, wide_scale.of_group(first, scale_room), bias);
+            statistics
         };
-        let statistics = (&mut *means, &mut *inverses);
         with_float!(scale.element_type(), U => {
             let y = match cx.output_used(0) {
                 true => cx.output::<U>(0, dims)?.into_mut(),
                 false => &mut [],
             };
-            let mut store = |first: usize, wide: &[W]| {
-                if let Some(y) = y.get_mut(first..) {
-                    for (y, wide) in y.iter_mut().zip(wide) {
-                        *y = U::narrow(Scalar::from_f64(wide.to_f64()));
+            let several = workers.chunk(groups, group.saturating_mul(2));
+            let nothing: (&mut [W], usize) = (&mut [], 1);
+            let (y, statistics) = ((y, several.saturating_mul(group)), (&mut *statistics, several.saturating_mul(2)));
+            workers.split_mut_3_with(y, statistics, nothing, rooms, |part, (y, statistics, _), room| {
+                for (i, to) in statistics.chunks_exact_mut(2).enumerate() {
+                    let (mean, inverse) = normalise((part * several + i) * group, room);
+                    to.copy_from_slice(&[mean, inverse]);
+                    if let Some(y) = y.get_mut(i * group..(i + 1) * group) {
+                        narrow_all(&room[..group], y);
                     }
                 }
-            };
-            self.normalise(dims, axis, load, &affine, wide, statistics, &mut store);
+            });
             Ok(())
         })?;
         let mut dims: Dims = dims.into();
@@ -220,75 +285,27 @@ impl Norm {
             Kind::Rms => (None, 1),
         };
         if let Some(index) = mean_at {
-            write_statistics(cx, index, self.stash, &dims, means)?;
+            write_statistics(cx, index, self.stash, &dims, statistics, 0)?;
         }
-        write_statistics(cx, inverse_at, self.stash, &dims, inverses)
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "borrows of one scratch buffer, and where they come from"
-    )]
-    fn normalise<W: Real>(
-        &self,
-        dims: &[usize],
-        axis: usize,
-        load: &Load<'_, W>,
-        affine: &Affine<'_, W>,
-        wide: &mut [W],
-        (means, inverses): (&mut [W], &mut [W]),
-        store: &mut Store<'_, W>,
-    ) {
-        let strides = [&affine.scale_strides, &affine.bias_strides];
-        // Scale and bias are addressed by group, then within the group.
-        let outer = Strided::new(&dims[..axis], strides.map(|strides| &strides[..axis]), [0, 0]);
-        let mut row = 0;
-        outer.for_each(&mut |base| {
-            let (Some(mean_to), Some(inverse_to)) = (means.get_mut(row), inverses.get_mut(row)) else {
-                return;
-            };
-            let first = row * wide.len();
-            row += 1;
-            load(first, wide);
-            let (mean, inverse) = statistics(wide, self.kind, self.epsilon);
-            (*mean_to, *inverse_to) = (mean, inverse);
-            let inner = Strided::new(&dims[axis..], strides.map(|strides| &strides[axis..]), base);
-            let mut values = wide.iter_mut();
-            inner.for_each(&mut |[scale_at, bias_at]| {
-                if let Some(x) = values.next() {
-                    let scaled = x.sub(mean).mul(inverse).mul(affine.scale[scale_at]);
-                    *x = match affine.bias.get(bias_at) {
-                        Some(&bias) => scaled.add(bias),
-                        None => scaled,
-                    };
-                }
-            });
-            store(first, wide);
-        });
+        write_statistics(cx, inverse_at, self.stash, &dims, statistics, 1)
     }
 }
 
-/// One group's elements in wide type, then the mean and the inverse deviation of every group.
-fn split_scratch<W>(scratch: &mut [W], group: usize, groups: usize) -> (&mut [W], &mut [W], &mut [W]) {
-    let (wide, rest) = scratch.split_at_mut(group);
-    let (means, inverses) = rest.split_at_mut(groups);
-    (wide, means, inverses)
-}
-
-/// A statistic of every group, if the output is used.
+/// A statistic of every group, if the output is used: the mean (`which` 0) or the inverse (1).
 fn write_statistics<W: Real>(
     cx: &mut RunContext<'_>,
     index: usize,
     ty: ElementType,
     dims: &[usize],
-    values: &[W],
+    statistics: &[W],
+    which: usize,
 ) -> Result<(), OpError> {
     if !cx.output_used(index) {
         return Ok(());
     }
     with_float!(ty, T => {
         // Groups of no elements have no statistics: NaN.
-        let value = |i: usize| values.get(i).map_or(f64::NAN, |value| value.to_f64());
+        let value = |i: usize| statistics.get(2 * i + which).map_or(f64::NAN, |value| value.to_f64());
         cx.output::<T>(index, dims)?
             .fill_with(|i| T::narrow(Scalar::from_f64(value(i))));
         Ok(())
@@ -360,7 +377,8 @@ impl SkipNorm {
         };
         let skip = cx.required(1)?;
         let leading_ones = skip.dims().iter().take_while(|&&dim| dim == 1).count();
-        if skip.rank() > dims.len() || !dims.ends_with(&skip.dims()[leading_ones..]) {
+        let fits = skip.dims().last() == Some(&hidden) && dims.ends_with(&skip.dims()[leading_ones..]);
+        if skip.rank() > dims.len() || !fits {
             return Err(OpError::WrongDims {
                 what: "input 1".into(),
                 found: skip.dims().into(),
@@ -379,45 +397,73 @@ impl SkipNorm {
         } else {
             batch.iter().product::<usize>()
         };
-        let (wide, means, inverses) = split_scratch(cx.scratch::<T::Wide>(hidden + 2 * rows)?, hidden, rows);
+        let workers = cx.workers();
+        let parameters = [Some(gamma), beta, bias].into_iter().flatten();
+        let parameter_room = parameters.map(wide_room::<T>).sum::<usize>();
+        // The sum and the skip of a row, for each thread.
+        let rooms = hidden.saturating_mul(2).saturating_mul(workers.threads());
+        let scratch = cx.scratch::<T::Wide>((parameter_room + 2 * rows).saturating_add(rooms))?;
+        let (statistics_to, rest) = scratch.split_at_mut(2 * rows);
+        let (gamma, rest) = widened::<T>(gamma, rest);
+        let (beta, rest) = widened_option(beta, rest);
+        let (bias, rooms) = widened_option(bias, rest);
         let mut output = |index: usize| match cx.output_used(index) {
-            true => Ok::<_, OpError>(Some(cx.output::<T>(index, dims)?.into_mut())),
-            false => Ok(None),
+            true => Ok::<&mut [T], OpError>(cx.output::<T>(index, dims)?.into_mut()),
+            false => Ok::<&mut [T], OpError>(&mut []),
         };
-        let (mut y, mut sums) = (output(0)?, output(3)?);
-        for row in 0..rows {
-            let at = row * hidden;
-            // A skip of one element has no rows of its own: it is [1], like the hidden size.
-            let skip = skip[at % skip.len()..].iter().take(hidden);
-            for (i, (wide, (x, skip))) in wide.iter_mut().zip(x[at..].iter().zip(skip)).enumerate() {
-                let sum = x.widen().add(skip.widen());
-                *wide = match bias {
-                    Some(bias) => sum.add(bias[i].widen()),
-                    None => sum,
-                };
-            }
-            if let Some(sums) = &mut sums {
-                for (to, &sum) in sums[at..][..hidden].iter_mut().zip(wide.iter()) {
-                    *to = T::narrow(sum);
+        let (y, sums) = (output(0)?, output(3)?);
+        let several = workers.chunk(rows, hidden.saturating_mul(2));
+        let elements = several.saturating_mul(hidden);
+        let outputs = ((y, elements), (sums, elements));
+        let statistics_of = (&mut *statistics_to, several.saturating_mul(2));
+        workers.split_mut_3_with(
+            outputs.0,
+            outputs.1,
+            statistics_of,
+            rooms,
+            |part, (y, sums, to), room| {
+                let (sum, skip_room) = room.split_at_mut(hidden);
+                for (i, to) in to.chunks_exact_mut(2).enumerate() {
+                    let first = (part * several + i) * hidden;
+                    let own = i * hidden..(i + 1) * hidden;
+                    T::widen_all(&x[first..], sum);
+                    let skip = &skip[first % skip.len()..][..hidden];
+                    let (skip, _) = widened::<T>(skip, skip_room);
+                    sum.iter_mut().zip(skip).for_each(|(sum, &x)| *sum = sum.add(x));
+                    for (sum, &x) in sum.iter_mut().zip(bias.unwrap_or_default()) {
+                        *sum = sum.add(x);
+                    }
+                    if let Some(sums) = sums.get_mut(own.clone()) {
+                        T::narrow_all(sum, sums);
+                    }
+                    let found = statistics(sum, self.kind, self.epsilon);
+                    to.copy_from_slice(&[found.0, found.1]);
+                    if let Some(y) = y.get_mut(own) {
+                        scale_and_shift(sum, found, gamma, beta);
+                        T::narrow_all(sum, y);
+                    }
                 }
-            }
-            let (mean, inverse) = statistics(wide, self.kind, self.epsilon);
-            (means[row], inverses[row]) = (mean, inverse);
-            if let Some(y) = &mut y {
-                for (i, (y, &x)) in y[at..][..hidden].iter_mut().zip(wide.iter()).enumerate() {
-                    let scaled = x.sub(mean).mul(inverse).mul(gamma[i].widen());
-                    *y = T::narrow(match beta {
-                        Some(beta) => scaled.add(beta[i].widen()),
-                        None => scaled,
-                    });
-                }
-            }
-        }
+            },
+        );
         let mut dims: Dims = dims.into();
         if let Some(last) = dims.last_mut() {
             *last = 1;
         }
-        write_statistics(cx, 1, ElementType::Float32, &dims, means)?;
-        write_statistics(cx, 2, ElementType::Float32, &dims, inverses)
+        write_statistics(cx, 1, ElementType::Float32, &dims, statistics_to, 0)?;
+        write_statistics(cx, 2, ElementType::Float32, &dims, statistics_to, 1)
+    }
+}
+
+/// [`widened`], of elements that may not be there.
+fn widened_option<'a, T: Float>(
+    elements: Option<&'a [T]>,
+    room: &'a mut [T::Wide],
+) -> (Option<&'a [T::Wide]>, &'a mut [T::Wide]) {
+    match elements {
+        Some(elements) => {
+            let (wide, rest) = widened(elements, room);
+            (Some(wide), rest)
+        }
+        None => (None, room),
     }
 }

@@ -10,8 +10,8 @@
 //! (ReduceSum: 11) and an optional input from 18 (ReduceSum: 13) on; none means all of them,
 //! or none at all with `noop_with_empty_axes`. ai.onnx 1, 11, 12, 13, 18, 20.
 //!
-//! Elements are taken in row-major order, one after the other, whatever the shape, so a
-//! result does not depend on how the work is shared out. Means, roots and logarithms of
+//! Elements are taken in an order that follows from the shape, so a result does not depend on
+//! how the work is shared out: row-major, but a run that lies side by side as in `sums`. Means, roots and logarithms of
 //! integers are taken in f64 and truncated. Over no elements: the neutral element, and for
 //! a mean of floats NaN. A NaN makes any result NaN.
 
@@ -21,11 +21,14 @@ use super::dispatch::{with_integer, with_number};
 use super::infer::{input_dims, input_type};
 use super::number::{Number, Real, Scalar};
 use super::strided::{Strided, Strides, at, dense_strides};
-use crate::native::element::{Bool, ElementType};
+use super::sums;
+use crate::native::element::{Bool, Element, ElementType};
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::output::OutSlice;
 use crate::native::tensor::{Dims, element_count};
+use crate::native::workers::Workers;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Function {
@@ -140,11 +143,11 @@ impl Operator for Reduce {
         let loops = Loops::new(x.dims(), &reduced)?;
         if x.element_type() == ElementType::Bool {
             let output = cx.output::<Bool>(0, &dims)?;
-            return self.reduce_bool(&loops, x.slice::<Bool>()?, output.into_mut());
+            return self.reduce_bool(cx.workers(), &loops, x.slice::<Bool>()?, output);
         }
         with_number!(x.element_type(), T => {
             let output = cx.output::<T>(0, &dims)?;
-            self.reduce::<T>(&loops, x.slice::<T>()?, output.into_mut());
+            self.reduce::<T>(cx.workers(), &loops, x.slice::<T>()?, output);
             Ok(())
         })
     }
@@ -182,141 +185,188 @@ impl Loops {
         })
     }
 
-    /// y = result(fold), the fold over the elements that each y is made of.
-    fn fold<X: Copy, A: Copy, Y>(
+    /// y = result(fold), the fold over the elements that each y is made of: of a run that lies side
+    /// by side as `sums` has it, else one after the other.
+    fn fold<X: Copy + Sync, A: Copy + Sync, Y: Element>(
         &self,
+        workers: &Workers,
         x: &[X],
-        y: &mut [Y],
-        start: impl Fn(usize) -> A,
-        step: impl Fn(A, X) -> A,
-        result: impl Fn(A) -> Y,
+        y: OutSlice<'_, Y>,
+        (start, step, join): (A, impl Fn(A, X) -> A + Sync, impl Fn(A, A) -> A + Sync),
+        result: impl Fn(A) -> Y + Sync,
     ) {
-        let mut y = y.iter_mut();
-        self.kept.for_each_run(&mut |[first]| {
-            for i in 0..self.kept.run {
-                let base = at(first, self.kept.run_strides[0], i);
-                let Some(y) = y.next() else { return };
-                let fold = self.fold_one(x, base, start(base), &step);
-                *y = result(fold);
-            }
+        let chunk = y.chunk(workers, self.count);
+        y.split(workers, chunk, |first, y| {
+            let mut rest = y;
+            let positions = first..first + rest.len();
+            self.kept.for_each_run_in(positions, &mut |[first], len| {
+                let (y, after) = std::mem::take(&mut rest).split_at_mut(len);
+                rest = after;
+                if self.kept.run_strides == [1] && self.reduced.run_strides != [1] {
+                    // Neighbours are made of neighbours: a row of x at a time.
+                    let mut folds = [start; NEIGHBOURS];
+                    for (i, y) in y.chunks_mut(NEIGHBOURS).enumerate() {
+                        let (folds, base) = (&mut folds[..y.len()], first + i * NEIGHBOURS);
+                        folds.fill(start);
+                        self.reduced.for_each(&mut |[offset]| {
+                            for (fold, &x) in folds.iter_mut().zip(&x[base + offset..]) {
+                                *fold = step(*fold, x);
+                            }
+                        });
+                        y.iter_mut().zip(&*folds).for_each(|(y, &fold)| *y = result(fold));
+                    }
+                    return;
+                }
+                for (i, y) in y.iter_mut().enumerate() {
+                    let base = at(first, self.kept.run_strides[0], i);
+                    *y = result(self.fold_one(x, base, start, &step, &join));
+                }
+            });
         });
     }
 
-    fn fold_one<X: Copy, A: Copy>(&self, x: &[X], base: usize, start: A, step: &impl Fn(A, X) -> A) -> A {
-        let mut fold = start;
+    fn fold_one<X: Copy, A: Copy>(
+        &self,
+        x: &[X],
+        base: usize,
+        start: A,
+        step: &impl Fn(A, X) -> A,
+        join: &impl Fn(A, A) -> A,
+    ) -> A {
+        let mut all = start;
         self.reduced
             .for_each_run(&mut |[offset]| match self.reduced.run_strides {
                 [1] => {
-                    for &x in &x[base + offset..][..self.reduced.run] {
-                        fold = step(fold, x);
-                    }
+                    let run = &x[base + offset..][..self.reduced.run];
+                    all = join(all, sums::fold(run, start, step, join));
                 }
                 [stride] => {
                     for i in 0..self.reduced.run {
-                        fold = step(fold, x[at(base + offset, stride, i)]);
+                        all = step(all, x[at(base + offset, stride, i)]);
                     }
                 }
             });
-        fold
+        all
     }
 }
 
+/// Results that are made at the same time where they lie side by side.
+const NEIGHBOURS: usize = 128;
+
 impl Reduce {
-    fn reduce<T: Number>(&self, loops: &Loops, x: &[T], y: &mut [T]) {
+    fn reduce<T: Number>(&self, workers: &Workers, loops: &Loops, x: &[T], y: OutSlice<'_, T>) {
         let (zero, one) = (T::Wide::ZERO, T::Wide::ONE);
-        let real = |x: T| real_of::<T>(x);
-        let from_real = |value: T::Real| T::narrow(T::Wide::from_f64(value.to_f64()));
+        let (wide, real) = (|x: T| x.widen(), |x: T| real_of::<T>(x));
         let nothing = T::Real::ZERO;
+        let n = T::Real::from_f64(loops.count as f64);
+        let from_real = |value: T::Real| T::narrow(T::Wide::from_f64(value.to_f64()));
         match self.function {
-            Function::Sum => loops.fold(x, y, |_| zero, |sum, x| sum.add(x.widen()), T::narrow),
-            Function::Prod => loops.fold(x, y, |_| one, |product, x| product.mul(x.widen()), T::narrow),
-            Function::Max => {
-                loops.fold(
-                    x,
-                    y,
-                    |_| T::Wide::LOWEST,
-                    |max, x| Scalar::max(max, x.widen()),
-                    T::narrow,
-                );
-            }
-            Function::Min => {
-                loops.fold(
-                    x,
-                    y,
-                    |_| T::Wide::HIGHEST,
-                    |min, x| Scalar::min(min, x.widen()),
-                    T::narrow,
-                );
-            }
+            Function::Sum => loops.fold(workers, x, y, adding(zero, wide), T::narrow),
             Function::L1 => {
-                loops.fold(
-                    x,
-                    y,
-                    |_| zero,
-                    |sum, x| sum.add(Scalar::abs(x.widen())),
-                    T::narrow,
-                );
+                loops.fold(workers, x, y, adding(zero, |x| Scalar::abs(wide(x))), T::narrow);
             }
             Function::SumSquare => {
-                loops.fold(
-                    x,
-                    y,
-                    |_| zero,
-                    |sum, x| sum.add(x.widen().mul(x.widen())),
-                    T::narrow,
+                loops.fold(workers, x, y, adding(zero, |x| wide(x).mul(wide(x))), T::narrow);
+            }
+            Function::Prod => {
+                let product = (one, |product: T::Wide, x: T| product.mul(x.widen()), Scalar::mul);
+                loops.fold(workers, x, y, product, T::narrow);
+            }
+            Function::Max => {
+                let max = (
+                    T::Wide::LOWEST,
+                    |max, x: T| Scalar::max(max, x.widen()),
+                    Scalar::max,
                 );
+                loops.fold(workers, x, y, max, T::narrow);
+            }
+            Function::Min => {
+                let min = (
+                    T::Wide::HIGHEST,
+                    |min, x: T| Scalar::min(min, x.widen()),
+                    Scalar::min,
+                );
+                loops.fold(workers, x, y, min, T::narrow);
             }
             Function::Mean => {
-                let n = T::Real::from_f64(loops.count as f64);
-                loops.fold(
-                    x,
-                    y,
-                    |_| nothing,
-                    |sum, x| sum.add(real(x)),
-                    |sum| from_real(sum.div(n)),
-                );
+                loops.fold(workers, x, y, adding(nothing, real), |sum| from_real(sum.div(n)));
             }
-            Function::L2 => loops.fold(
-                x,
-                y,
-                |_| nothing,
-                |sum, x| sum.add(real(x).mul(real(x))),
-                |sum| from_real(Real::sqrt(sum)),
-            ),
+            Function::L2 => {
+                let squares = adding(nothing, |x| real(x).mul(real(x)));
+                loops.fold(workers, x, y, squares, |sum| from_real(Real::sqrt(sum)));
+            }
             Function::LogSum => {
-                loops.fold(
-                    x,
-                    y,
-                    |_| nothing,
-                    |sum, x| sum.add(real(x)),
-                    |sum| from_real(Real::ln(sum)),
-                );
+                loops.fold(workers, x, y, adding(nothing, real), |sum| {
+                    from_real(Real::ln(sum))
+                });
             }
-            Function::LogSumExp => loops.fold(
-                x,
-                y,
-                // The largest element is taken out, so that e^x cannot overflow: the sum
-                // starts as (max, 0).
-                |base| {
-                    let max = loops.fold_one(x, base, T::Real::LOWEST, &|max, x| Scalar::max(max, real(x)));
-                    let finite = Scalar::abs(max) < T::Real::HIGHEST;
-                    (if finite { max } else { nothing }, nothing)
-                },
-                |(max, sum), x| (max, sum.add(Real::exp(real(x).sub(max)))),
-                |(max, sum)| from_real(Real::ln(sum).add(max)),
-            ),
+            Function::LogSumExp => fold_log_sum_exp(workers, loops, x, y),
         }
     }
 
     /// False is less than true.
-    fn reduce_bool(&self, loops: &Loops, x: &[Bool], y: &mut [Bool]) -> Result<(), OpError> {
+    fn reduce_bool(
+        &self,
+        workers: &Workers,
+        loops: &Loops,
+        x: &[Bool],
+        y: OutSlice<'_, Bool>,
+    ) -> Result<(), OpError> {
+        let or = |a: bool, b: bool| a | b;
+        let and = |a: bool, b: bool| a & b;
         match self.function {
-            Function::Max => loops.fold(x, y, |_| false, |max, x| max | x.get(), Bool::from),
-            Function::Min => loops.fold(x, y, |_| true, |min, x| min & x.get(), Bool::from),
+            Function::Max => {
+                loops.fold(
+                    workers,
+                    x,
+                    y,
+                    (false, |max, x: Bool| max | x.get(), or),
+                    Bool::from,
+                );
+            }
+            Function::Min => {
+                loops.fold(
+                    workers,
+                    x,
+                    y,
+                    (true, |min, x: Bool| min & x.get(), and),
+                    Bool::from,
+                );
+            }
             _ => return Err(super::unsupported(ElementType::Bool, "a number")),
         }
         Ok(())
     }
+}
+
+/// The fold that is the sum of f(x).
+fn adding<X, W: Scalar>(
+    zero: W,
+    f: impl Fn(X) -> W + Sync,
+) -> (W, impl Fn(W, X) -> W + Sync, impl Fn(W, W) -> W + Sync) {
+    (zero, move |sum: W, x: X| sum.add(f(x)), W::add)
+}
+
+/// The largest element is taken out, so that e^x cannot overflow.
+fn fold_log_sum_exp<T: Number>(workers: &Workers, loops: &Loops, x: &[T], y: OutSlice<'_, T>) {
+    let nothing = T::Real::ZERO;
+    let chunk = y.chunk(workers, loops.count.saturating_mul(8));
+    y.split(workers, chunk, |first, y| {
+        let positions = first..first + y.len();
+        let mut y = y.iter_mut();
+        loops.kept.for_each_run_in(positions, &mut |[first], len| {
+            for (i, y) in y.by_ref().take(len).enumerate() {
+                let base = at(first, loops.kept.run_strides[0], i);
+                let larger = |max, x| Scalar::max(max, real_of::<T>(x));
+                let max = loops.fold_one(x, base, T::Real::LOWEST, &larger, &Scalar::max);
+                let finite = Scalar::abs(max) < T::Real::HIGHEST;
+                let max = if finite { max } else { nothing };
+                let term = |sum: T::Real, x| sum.add(Real::exp(real_of::<T>(x).sub(max)));
+                let sum = loops.fold_one(x, base, nothing, &term, &Scalar::add);
+                *y = T::narrow(T::Wide::from_f64(Real::ln(sum).add(max).to_f64()));
+            }
+        });
+    });
 }
 
 fn real_of<T: Number>(x: T) -> T::Real {
