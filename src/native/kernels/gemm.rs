@@ -48,6 +48,15 @@ pub(super) fn gemm<T: Number>(
 /// the sums.
 type Write<'a, W> = &'a (dyn Fn(usize, usize, &[W]) + Sync);
 
+/// The first `len` elements of memory that is kept from product to product, whatever they were. It
+/// only grows: what is there already is not cleared again.
+fn reuse(room: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    if room.len() < len {
+        room.resize(len, 0.0);
+    }
+    &mut room[..len]
+}
+
 /// Y, whose disjoint pieces are written by several threads.
 struct Target<Y> {
     first: *mut Y,

@@ -15,8 +15,8 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::super::simd::{Kernel, Lanes, Stored, run};
-use super::Write;
 use super::float::{halves, halves_mut};
+use super::{Write, reuse};
 use crate::native::workers::{MIN_PART, Workers};
 
 /// Rows of B that are added to the sums in one pass over them.
@@ -85,7 +85,7 @@ pub(super) fn stream<A: Stored, B: Stored>(
     };
     let each = m * cut.width;
     ROOM.with_borrow_mut(|room| {
-        room.resize(each * cut.ranges * cut.strips, 0.0);
+        let room = reuse(room, each * cut.ranges * cut.strips);
         workers.split_mut(room, each, part);
         for (strip, sums) in room.chunks_exact_mut(each * cut.ranges).enumerate() {
             let (sums, others) = sums.split_at_mut(each);

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::super::simd::{Kernel, Lanes, Stored, run};
-use super::{Matrix, Write, few_rows};
+use super::{Matrix, Write, few_rows, reuse};
 use crate::native::workers::{MIN_PART, Workers};
 
 /// Up to this many rows, B is used where it lies.
@@ -77,7 +77,7 @@ fn tiles<A: Stored, B: Stored>(workers: &Workers, product: &Product<'_, A, B>) {
     ROWS.with_borrow_mut(|room| {
         for first in (0..m).step_by(several) {
             let rows = first..m.min(first + several);
-            room.resize(rows.len() * k, 0.0);
+            let room = reuse(room, rows.len() * k);
             let block = BLOCK_DEPTH * rows.len();
             workers.split_mut(room, block, |index, to| {
                 let first_depth = index * BLOCK_DEPTH;
@@ -116,7 +116,7 @@ fn multiply_rows<A: Stored, B: Stored>(
     let part = |index: usize| {
         let (row, column) = (index / column_parts * height, index % column_parts * width);
         ROOM.with_borrow_mut(|room| {
-            room.resize(B_ROOM + SUMS_ROOM + LINE, 0.0);
+            let room = reuse(room, B_ROOM + SUMS_ROOM + LINE);
             let to_line = room.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
             run(Tiled {
                 product,
