@@ -5,43 +5,14 @@
 //! is taken without a way to refuse.
 #![cfg(feature = "native")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use oxpipe::component::ModelSource;
 use oxpipe::native::tensor::Tensor;
 use oxpipe::native::{NativeOptions, NativeSession};
+use oxpipe_test_support::bounded_allocator::Bounded;
 use oxpipe_test_support::onnx_writer::{Model, Node};
-
-struct Bounded;
-
-const LARGEST_ALLOCATION: usize = 256 << 20;
-
-// SAFETY: every call that is not refused goes to the system's allocator unchanged; a null
-// pointer is how an allocator refuses.
-unsafe impl GlobalAlloc for Bounded {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        match layout.size() <= LARGEST_ALLOCATION {
-            // SAFETY: the caller's promise is handed on.
-            true => unsafe { System.alloc(layout) },
-            false => std::ptr::null_mut(),
-        }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        match layout.size() <= LARGEST_ALLOCATION {
-            // SAFETY: the caller's promise is handed on.
-            true => unsafe { System.alloc_zeroed(layout) },
-            false => std::ptr::null_mut(),
-        }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Bounded = Bounded;

@@ -1,4 +1,5 @@
 //! What several integration tests share.
 
+pub mod bounded_allocator;
 pub mod onnx_writer;
 pub mod onnxruntime;
