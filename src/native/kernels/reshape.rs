@@ -11,8 +11,6 @@
 //!
 //! Every element type.
 
-use smallvec::SmallVec;
-
 use super::Built;
 use super::dims::{Integers, axis_flags};
 use super::infer::{input_dims, input_type, like_first_input};
@@ -93,38 +91,31 @@ impl Reshape {
             });
         }
         if let (Some(at), Some(from)) = (inferred, from) {
-            dims[at] = rest(from, &dims, at, shape)?;
+            let copied = |i: usize| !self.allow_zero && shape.get(i) == Some(&0);
+            dims[at] = rest(from, &dims, at, copied, shape)?;
         }
         Ok(dims)
     }
 }
 
-/// The dim at `at`, so that both shapes have the same number of elements.
-fn rest(from: &[SymDim], to: &[SymDim], at: usize, shape: &[i64]) -> Result<SymDim, OpError> {
-    // Dims that both sides have cancel out, whether their size is known or not.
-    let mut left: SmallVec<[&SymDim; 6]> = from.iter().collect();
-    let mut right: SmallVec<[&SymDim; 6]> = SmallVec::new();
-    for (_, dim) in to.iter().enumerate().filter(|&(i, _)| i != at) {
-        match left
-            .iter()
-            .position(|other| matches!(dim, SymDim::Symbol(_)) && *other == dim)
-        {
-            Some(same) => {
-                left.remove(same);
-            }
-            None => right.push(dim),
-        }
-    }
-    let fixed = |dims: &[&SymDim]| -> Option<Dims> {
-        dims.iter()
-            .map(|dim| match dim {
-                SymDim::Fixed(size) => Some(*size),
-                _ => None,
-            })
-            .collect()
+/// The dim at `at`, so that both shapes have the same number of elements whatever the size of
+/// the copied dims is: those cancel out, also where they are zero or not known.
+fn rest(
+    from: &[SymDim],
+    to: &[SymDim],
+    at: usize,
+    copied: impl Fn(usize) -> bool,
+    shape: &[i64],
+) -> Result<SymDim, OpError> {
+    let others = |dims: &'_ [SymDim], except: Option<usize>| -> SymDims {
+        let others = dims.iter().enumerate();
+        let others = others.filter(|&(i, _)| Some(i) != except && !copied(i));
+        others.map(|(_, &dim)| dim).collect()
     };
+    let (left, right) = (others(from, None), others(to, Some(at)));
+    let fixed = |dims: &[SymDim]| dims.iter().map(|dim| dim.fixed()).collect::<Option<Dims>>();
     match (left.as_slice(), fixed(&left), fixed(&right)) {
-        ([symbol @ SymDim::Symbol(_)], _, Some(right)) if right.iter().all(|&size| size == 1) => Ok(**symbol),
+        (&[symbol @ SymDim::Symbol(_)], _, Some(right)) if right.iter().all(|&size| size == 1) => Ok(symbol),
         (_, Some(left), Some(right)) => {
             let (elements, divisor) = (element_count(&left)?, element_count(&right)?);
             match (elements, divisor) {
