@@ -13,12 +13,36 @@ use oxpipe::native::{NativeOptions, NativeSession};
 use oxpipe_test_support::onnx_writer::{FLOAT, INT64, Model, Node, Tensor};
 
 fn load(model: Model) -> Box<dyn ComponentSession> {
+    load_with(model, &NativeOptions::default())
+}
+
+fn load_with(model: Model, options: &NativeOptions) -> Box<dyn ComponentSession> {
     let source = ModelSource::Memory {
         label: "test".into(),
         model: Arc::new(model.encode()),
         external: Vec::new(),
     };
-    Box::new(NativeSession::load("part", &source, &NativeOptions::default()).unwrap())
+    Box::new(NativeSession::load("part", &source, options).unwrap())
+}
+
+fn load_file(model: Model, options: &NativeOptions) -> Box<dyn ComponentSession> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), model.encode()).unwrap();
+    let source = ModelSource::file(file.path());
+    // The file goes when this returns: a session does not look for it again.
+    Box::new(NativeSession::load("part", &source, options).unwrap())
+}
+
+fn run(
+    session: &mut dyn ComponentSession,
+    inputs: &[Input<'_>],
+) -> Result<(Vec<i64>, Vec<u8>), ComponentError> {
+    let mut outputs = [Output::alloc("y")];
+    session.run(inputs, &mut outputs, &RunControl::default())?;
+    match &outputs[0].result {
+        OutputResult::Owned(tensor) => Ok((tensor.shape().to_vec(), tensor.bytes().to_vec())),
+        other => panic!("expected an owned tensor, found {other:?}"),
+    }
 }
 
 fn identity(from: &str, to: &str) -> Node {
@@ -127,7 +151,7 @@ fn only_what_is_asked_for() {
     let mut session = load(
         Model::new()
             .input("x", FLOAT, "[n]")
-            .input("unused", INT64, "[n]")
+            .input("unused", INT64, "[m]")
             .output("y", FLOAT, "[n]")
             .output("w", FLOAT, "[2]")
             .output("x_again", FLOAT, "[n]")
@@ -294,6 +318,103 @@ fn wrong_requests_leave_the_session_usable() {
     assert!(matches!(fails(&[wrong_dtype], "y").kind(), K::WrongDtype { .. }));
     assert!(matches!(fails(&[wrong_rank], "y").kind(), K::WrongRank { .. }));
     assert!(matches!(fails(&[x], "z").kind(), K::UnknownOutput { .. }));
+}
+
+/// Sigmoid(b) enlarged to the shape of a. The names say that it is as large already.
+fn enlarged() -> Model {
+    Model::new()
+        .input("a", FLOAT, "[p, d]")
+        .input("b", FLOAT, "[p, d]")
+        .output("y", FLOAT, "[p, d]")
+        .node(Node::new("Shape", &["a"], &["s"]))
+        .node(Node::new("Sigmoid", &["b"], &["t"]))
+        .node(Node::new("Expand", &["t", "s"], &["y"]))
+}
+
+#[test]
+fn dims_of_one_name_may_have_different_sizes() {
+    let mut session = load_file(enlarged(), &NativeOptions::default());
+    let data = le_floats(&[0.0; 5]);
+    let floats = |name, shape| {
+        input(
+            name,
+            DataType::Float32,
+            shape,
+            &data[..byte_len(DataType::Float32, shape).unwrap()],
+        )
+    };
+    let half = |count| le_floats(&vec![0.5; count]);
+    for _ in 0..2 {
+        let outputs = run(&mut *session, &[floats("a", &[1, 5]), floats("b", &[1, 1])]).unwrap();
+        assert_eq!(outputs, (vec![1, 5], half(5)));
+        let outputs = run(&mut *session, &[floats("a", &[1, 3]), floats("b", &[1, 3])]).unwrap();
+        assert_eq!(outputs, (vec![1, 3], half(3)));
+        let shapes: [(&str, &[i64]); 2] = [("a", &[1, 4]), ("b", &[1, 1])];
+        let shapes = session.output_shapes(&shapes, &["y"]).unwrap();
+        assert_eq!(shapes[0].as_deref(), Some(&[1, 4][..]));
+    }
+}
+
+/// Also the dims of one input.
+#[test]
+fn a_name_that_is_twice_in_an_input_may_mean_two_sizes() {
+    for name in ["n", "?"] {
+        let dims = format!("[{name}, {name}]");
+        let model = Model::new()
+            .input("x", FLOAT, &dims)
+            .output("y", FLOAT, "[a, b]")
+            .node(Node::new("Shape", &["x"], &["s"]))
+            .node(Node::new("Transpose", &["x"], &["t"]))
+            .node(Node::new("Reshape", &["t", "s"], &["y"]));
+        let mut session = load_file(model, &NativeOptions::default());
+        let data = le_floats(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        let x = input("x", DataType::Float32, &[2, 3], &data);
+        let (shape, bytes) = run(&mut *session, &[x]).unwrap();
+        assert_eq!(shape, [2, 3]);
+        assert_eq!(bytes, le_floats(&[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]));
+    }
+}
+
+/// A model in memory is not kept for it.
+#[test]
+fn a_model_from_memory_whose_names_mean_two_sizes_is_refused() {
+    let mut session = load(enlarged());
+    let data = le_floats(&[0.0; 5]);
+    let five = |name| input(name, DataType::Float32, &[1, 5], &data);
+    let one = input("b", DataType::Float32, &[1, 1], &data[..4]);
+    for _ in 0..2 {
+        let error = run(&mut *session, &[five("a"), one]).unwrap_err().to_string();
+        for words in ["one name", "native.disable_passes"] {
+            assert!(error.contains(words), "{words} is not in: {error}");
+        }
+        run(&mut *session, &[five("a"), five("b")]).unwrap();
+    }
+    let options = NativeOptions {
+        disabled_passes: "all".parse().unwrap(),
+        ..NativeOptions::default()
+    };
+    let mut session = load_with(enlarged(), &options);
+    let (shape, _) = run(&mut *session, &[five("a"), one]).unwrap();
+    assert_eq!(shape, [1, 5]);
+}
+
+/// The dims that 0 copies do not count for -1, whether passes see their size or not.
+#[test]
+fn reshape_infers_beside_a_dim_of_zero() {
+    let model = Model::new()
+        .input("x", FLOAT, "[n, 2]")
+        .output("y", FLOAT, "[a, b]")
+        .node(Node::new("Reshape", &["x", "s"], &["y"]))
+        .initializer(Tensor::ints("s", &[2], &[0, -1]));
+    for disabled in ["", "all"] {
+        let options = NativeOptions {
+            disabled_passes: disabled.parse().unwrap(),
+            ..NativeOptions::default()
+        };
+        let mut session = load_with(model.clone(), &options);
+        let x = input("x", DataType::Float32, &[0, 2], &[]);
+        assert_eq!(run(&mut *session, &[x]).unwrap().0, [0, 2]);
+    }
 }
 
 #[test]

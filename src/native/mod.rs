@@ -14,7 +14,7 @@
 //!   run to run
 //! - [`workers`]: the threads that kernels share their loops with
 //! - `control`: operators that run graphs of their own
-//! - `session`: the above behind the seam
+//! - `loaded`, `session`: the above together, and behind the seam
 //!
 //! `unsafe` is in [`tensor`] (bytes seen as elements), [`output`] (memory that may be
 //! uninitialised), [`operator`] (scratch memory), [`workers`] (loops lent to other threads) and
@@ -27,6 +27,7 @@ mod executor;
 mod graph;
 pub mod infer;
 mod kernels;
+mod loaded;
 mod model;
 pub mod node;
 pub mod operator;

@@ -2,28 +2,23 @@ use std::fmt;
 
 use super::NativeOptions;
 use super::element::ElementType;
-use super::executor::{Executor, Produced, Room, Run};
+use super::executor::{Produced, Room, Run};
 use super::graph::{Asked, Graph, Pattern, Plan, Request};
-use super::model::Model;
+use super::loaded::LoadedModel;
 use super::operator::OpError;
 use super::output::CacheMemory;
-use super::plans::Plans;
 use super::report::{self, RunEstimate};
 use super::tensor::{Dims, Tensor, TensorRef};
 use super::value::{Value, ValueRef};
-use super::workspace::Workspace;
 use crate::component::{
     Backend, CacheRoom, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, ComponentTensor,
     InPlaceCache, Input, ModelSource, Output, OutputResult, Port, RunControl, Shape,
 };
 
-/// A graph loaded into the native runtime.
+/// A model loaded into the native runtime.
 pub struct NativeSession {
     name: String,
-    graph: Graph,
-    executor: Executor,
-    workspace: Workspace,
-    plans: Plans,
+    model: LoadedModel,
     /// Vectors whose memory is kept from run to run.
     request: Request,
     inputs: Vec<Option<ValueRef<'static>>>,
@@ -37,18 +32,10 @@ impl NativeSession {
     /// the runtime lacks some; with [`InvalidModel`](ComponentErrorKind::InvalidModel) or
     /// [`Io`](ComponentErrorKind::Io) when there is no such file or it is not a model.
     pub fn load(name: &str, source: &ModelSource, options: &NativeOptions) -> Result<Self, ComponentError> {
-        let graph = Model::open(source)
-            .and_then(|mut model| {
-                Graph::load(&mut model, &options.workers, options.disabled_passes)
-                    .map_err(|kind| model.invalid_node(kind))
-            })
-            .map_err(|kind| ComponentError::new(name, kind))?;
+        let model = LoadedModel::open(source, options).map_err(|kind| ComponentError::new(name, kind))?;
         Ok(NativeSession {
             name: name.to_owned(),
-            executor: Executor::new(&graph),
-            workspace: Workspace::new(options.workers.clone()),
-            plans: Plans::new(&graph),
-            graph,
+            model,
             request: Request::default(),
             inputs: Vec::new(),
             rooms: Vec::new(),
@@ -106,13 +93,14 @@ impl NativeSession {
     /// The graph passes that found what they look for, and how often, bodies included; for
     /// tools.
     pub fn passes(&self) -> Vec<(&'static str, usize)> {
-        self.graph.passes.counts().collect()
+        self.model.graph().passes.counts().collect()
     }
 
     fn estimate_any(&mut self, inputs: &[(&str, &[usize])]) -> Result<RunEstimate, ComponentErrorKind> {
-        let io = &self.graph.io;
+        let graph = self.model.graph();
+        let io = &graph.io;
         let mut request = Request::default();
-        request.start(&self.graph);
+        request.start(graph);
         for &(name, dims) in inputs {
             let index = position(&io.inputs, name, 0).ok_or_else(|| ComponentErrorKind::UnknownInput {
                 port: name.to_owned(),
@@ -123,15 +111,16 @@ impl NativeSession {
         for index in 0..io.outputs.len() {
             request.ask_output(index);
         }
-        let mut facts = self.graph.facts.clone();
+        let loaded = self.model.for_request(&request, [])?;
+        let mut facts = loaded.graph.facts.clone();
         let plan = Plan::new(
-            &self.graph,
+            &loaded.graph,
             Pattern::of(&request),
             &[],
             &mut facts,
-            &mut self.workspace,
+            &mut loaded.workspace,
         )?;
-        Ok(report::estimate(&self.graph, &plan, &facts))
+        Ok(report::estimate(&loaded.graph, &plan, &facts))
     }
 
     fn run_any(
@@ -139,9 +128,10 @@ impl NativeSession {
         inputs: &[(&str, ValueRef<'_>)],
         outputs: &[&str],
     ) -> Result<Vec<Value>, ComponentErrorKind> {
-        let io = &self.graph.io;
+        let graph = self.model.graph();
+        let io = &graph.io;
         let mut bound = vec![None; io.inputs.len()];
-        self.request.start(&self.graph);
+        self.request.start(graph);
         for &(name, value) in inputs {
             let index = position(&io.inputs, name, 0).ok_or_else(|| ComponentErrorKind::UnknownInput {
                 port: name.to_owned(),
@@ -152,7 +142,7 @@ impl NativeSession {
                 *bound = Some(value);
             }
         }
-        check_values(&self.graph, &bound)?;
+        check_values(graph, &bound)?;
         let mut asked = Vec::with_capacity(outputs.len());
         for &name in outputs {
             let index = position(&io.outputs, name, 0).ok_or_else(|| ComponentErrorKind::UnknownOutput {
@@ -162,20 +152,23 @@ impl NativeSession {
             self.request.ask_output(index);
             asked.push(index);
         }
-        let plan = self.plans.get(&self.graph, &self.request, &mut self.workspace)?;
+        let loaded = self.model.for_request(&self.request, [])?;
+        let plan = loaded
+            .plans
+            .get(&loaded.graph, &self.request, &mut loaded.workspace)?;
         let mut rooms = Vec::new();
-        rooms.resize_with(io.outputs.len(), Room::default);
+        rooms.resize_with(loaded.graph.outputs.len(), Room::default);
         let mut produced = Vec::new();
-        produced.resize_with(io.outputs.len(), || None);
+        produced.resize_with(loaded.graph.outputs.len(), || None);
         let run = Run {
-            graph: &self.graph,
+            graph: &loaded.graph,
             plan,
             inputs: &bound,
             rooms: &mut rooms,
-            workspace: &mut self.workspace,
+            workspace: &mut loaded.workspace,
             control: &RunControl::default(),
         };
-        self.executor.run(run, &mut produced)?;
+        loaded.executor.run(run, &mut produced)?;
         let results = asked.iter().zip(outputs).map(|(&index, &name)| {
             match produced.get_mut(index).and_then(Option::take) {
                 Some(Produced::Owned(value)) => Ok(value),
@@ -194,8 +187,9 @@ impl NativeSession {
         outputs: &mut [Output<'_>],
         control: &RunControl,
     ) -> Result<(), ComponentErrorKind> {
-        let io = &self.graph.io;
-        self.request.start(&self.graph);
+        let graph = self.model.graph();
+        let io = &graph.io;
+        self.request.start(graph);
         for (index, input) in located(&io.inputs, inputs, |input| input.name) {
             self.request.give_tensor(index, sizes(input.value.shape()));
         }
@@ -210,7 +204,12 @@ impl NativeSession {
             };
             self.request.ask(index, asked);
         }
-        let plan = self.plans.get(&self.graph, &self.request, &mut self.workspace)?;
+        let in_place = caches(outputs).map(|cache| cache.past());
+        let loaded = self.model.for_request(&self.request, in_place)?;
+        let io = &loaded.graph.io;
+        let plan = loaded
+            .plans
+            .get(&loaded.graph, &self.request, &mut loaded.workspace)?;
 
         let mut bound = emptied(std::mem::take(&mut self.inputs));
         bound.resize(io.inputs.len(), None);
@@ -249,14 +248,14 @@ impl NativeSession {
         self.produced.clear();
         self.produced.resize_with(io.outputs.len(), || None);
         let run = Run {
-            graph: &self.graph,
+            graph: &loaded.graph,
             plan,
             inputs: &bound,
             rooms: &mut rooms,
-            workspace: &mut self.workspace,
+            workspace: &mut loaded.workspace,
             control,
         };
-        let result = self.executor.run(run, &mut self.produced);
+        let result = loaded.executor.run(run, &mut self.produced);
         self.inputs = emptied(bound);
         self.rooms = emptied(rooms);
         result?;
@@ -281,15 +280,15 @@ impl ComponentSession for NativeSession {
     }
 
     fn io(&self) -> &ComponentIo {
-        &self.graph.io
+        &self.model.graph().io
     }
 
     fn metadata(&self) -> &[(String, String)] {
-        &self.graph.metadata
+        &self.model.graph().metadata
     }
 
     fn in_place_caches(&self) -> &[InPlaceCache] {
-        &self.graph.caches
+        &self.model.graph().caches
     }
 
     fn output_shapes(
@@ -297,18 +296,24 @@ impl ComponentSession for NativeSession {
         inputs: &[(&str, &[i64])],
         outputs: &[&str],
     ) -> Result<Vec<Option<Shape>>, ComponentError> {
-        let io = &self.graph.io;
-        self.request.start(&self.graph);
+        let graph = self.model.graph();
+        let io = &graph.io;
+        self.request.start(graph);
         for (index, &(_, shape)) in located(&io.inputs, inputs, |input| input.0) {
             self.request.give_tensor(index, sizes(shape));
         }
         for (index, _) in located(&io.outputs, outputs, |output| output) {
             self.request.ask_output(index);
         }
-        let plan = self
-            .plans
-            .exact(&self.graph, &self.request, &mut self.workspace)
-            .map_err(|kind| ComponentError::new(self.name.as_str(), kind))?;
+        let loaded = self.model.for_request(&self.request, []);
+        let plan = loaded.and_then(|loaded| {
+            let io = &loaded.graph.io;
+            let plan = loaded
+                .plans
+                .exact(&loaded.graph, &self.request, &mut loaded.workspace)?;
+            Ok((io, plan))
+        });
+        let (io, plan) = plan.map_err(|kind| ComponentError::new(self.name.as_str(), kind))?;
         let shapes = outputs.iter().map(|name| {
             let index = position(&io.outputs, name, 0)?;
             let dims = plan.output_dims.get(index)?.as_deref()?;

@@ -8,7 +8,7 @@ use super::fold::{Budget, Folded};
 use super::functions::{FlatNode, Functions, MAX_DEPTH, Place, domain_key};
 use super::missing::MissingList;
 use super::passes::{self, DisabledPasses, Fired};
-use super::ports::{Symbols, port_type};
+use super::ports::{DimNames, Symbols, port_type};
 use super::sizes::SizeTable;
 use super::{
     Action, Body, Graph, GraphInput, Node, ValueId, attributes, fold, functions, order, ports, scope,
@@ -39,9 +39,10 @@ impl Graph {
         model: &mut Model,
         workers: &Workers,
         disabled: DisabledPasses,
+        names: DimNames,
     ) -> Result<Graph, ComponentErrorKind> {
         let graph = model.proto.graph.take().unwrap_or_default();
-        let mut loader = Loader::new(model, workers.clone(), disabled)?;
+        let mut loader = Loader::new(model, workers.clone(), disabled, names)?;
         let mut built = loader.graph(graph, Place::default(), None)?;
         if !disabled.contains(passes::KV_IN_PLACE) {
             built.graph.caches = caches::in_place(&built.graph);
@@ -162,6 +163,7 @@ impl<'m> Loader<'m> {
         model: &'m mut Model,
         workers: Workers,
         disabled: DisabledPasses,
+        names: DimNames,
     ) -> Result<Self, ComponentErrorKind> {
         let functions = std::mem::take(&mut model.proto.functions);
         let opsets = std::iter::once(&model.proto.opset_import)
@@ -172,7 +174,7 @@ impl<'m> Loader<'m> {
         Ok(Loader {
             model,
             functions,
-            symbols: Symbols::default(),
+            symbols: Symbols::new(names),
             budget: Budget::of_load(),
             opsets,
             workspace: Workspace::new(workers),

@@ -18,6 +18,7 @@ mod passes;
 mod plan;
 mod ports;
 mod request;
+mod same_dims;
 mod scope;
 mod sizes;
 
@@ -28,8 +29,9 @@ pub(super) use self::last_row::cuts;
 pub(super) use self::passes::Fired;
 pub use self::passes::{DisabledPasses, UnknownPass};
 pub(super) use self::plan::Plan;
-pub(super) use self::ports::declared_io;
+pub(super) use self::ports::{DimNames, declared_io};
 pub(super) use self::request::{Asked, Pattern, Request};
+pub(super) use self::same_dims::SameDims;
 use super::control::Control;
 use super::element::ElementType;
 use super::infer::{Fact, InferContext, Kind};

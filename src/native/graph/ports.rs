@@ -10,17 +10,41 @@ use crate::native::model::onnx::{
 /// What a port of no declared type shows.
 const UNTYPED: &str = "untyped";
 
-/// The names of symbolic dims, each with its id.
-#[derive(Default)]
-pub(super) struct Symbols(HashMap<String, SymbolId>);
+/// What it says that several dims of a model have one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::native) enum DimNames {
+    /// They are one size, as ONNX has it.
+    OneSize,
+    /// Nothing: each may be of its own size.
+    Apart,
+}
+
+/// The symbolic dims of a model.
+pub(super) struct Symbols {
+    names: DimNames,
+    ids: HashMap<String, SymbolId>,
+    /// How many ids there are.
+    count: u32,
+}
 
 impl Symbols {
+    pub(super) fn new(names: DimNames) -> Self {
+        Symbols {
+            names,
+            ids: HashMap::new(),
+            count: 0,
+        }
+    }
+
+    /// The id of one more dim with this name.
     fn id(&mut self, name: &str) -> SymbolId {
-        if let Some(&id) = self.0.get(name) {
+        let known = self.ids.get(name).copied();
+        if let (DimNames::OneSize, Some(id)) = (self.names, known) {
             return id;
         }
-        let id = SymbolId(self.0.len() as u32);
-        self.0.insert(name.to_owned(), id);
+        let id = SymbolId(self.count);
+        self.count += 1;
+        self.ids.insert(name.to_owned(), id);
         id
     }
 }
@@ -130,7 +154,10 @@ fn tensor_dims(tensor: &TensorTypeProto) -> Option<Vec<Dim>> {
     let dims = tensor.shape.as_ref()?.dim.iter().map(|dim| match &dim.value {
         // A negative size is how some exporters write "unknown".
         Some(DimensionValue::Size(size)) if *size >= 0 => Dim::Fixed(*size),
-        Some(DimensionValue::Name(name)) if !name.is_empty() => Dim::Symbol(Some(name.clone())),
+        // Without a letter it is no name: there are exporters that call every dim "?".
+        Some(DimensionValue::Name(name)) if name.chars().any(char::is_alphabetic) => {
+            Dim::Symbol(Some(name.clone()))
+        }
         _ => Dim::Symbol(None),
     });
     Some(dims.collect())

@@ -30,7 +30,7 @@ impl AsRef<[u8]> for Mapped {
 }
 
 /// The files that a model is mapped from.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct MappedFiles(Vec<Arc<MappedFile>>);
 
 impl MappedFiles {
@@ -58,12 +58,14 @@ impl MappedFiles {
 }
 
 /// The external data of a model, each file mapped once.
+#[derive(Clone)]
 pub(super) struct ExternalFiles {
     place: Place,
     /// By location, of files and of memory.
     found: HashMap<String, Bytes>,
 }
 
+#[derive(Clone)]
 enum Place {
     Folder { folder: PathBuf, root: PathBuf },
     Memory { files: Vec<(String, SharedBytes)> },

@@ -1,6 +1,6 @@
 //! Reading an ONNX model: files, protobuf, tensors.
 //!
-//! [`Model::open`] maps or borrows the bytes and decodes them; [`Model::tensor`] turns a
+//! [`Model::open`] maps or borrows the bytes and decodes them ([`Model::read`] does so again); [`Model::tensor`] turns a
 //! `TensorProto` into a [`Tensor`](super::tensor::Tensor), in place where it can. Nothing
 //! in a file can make this panic or allocate more than in proportion to the file.
 
@@ -27,6 +27,14 @@ const IR_VERSIONS: std::ops::RangeInclusive<i64> = 1..=14;
 /// A decoded model and the files that belong to it.
 pub(super) struct Model {
     pub(super) proto: ModelProto,
+    sources: Sources,
+}
+
+/// Where a model comes from: what it takes to read the same model again, whatever happened to its
+/// files.
+#[derive(Clone)]
+pub(super) struct Sources {
+    bytes: Bytes,
     path: Option<PathBuf>,
     external: ExternalFiles,
     files: MappedFiles,
@@ -39,15 +47,23 @@ impl Model {
             ModelSource::File { path, .. } => files.map_model(path)?,
             ModelSource::Memory { model, .. } => Bytes::from_owner(file::Shared(model.clone())),
         };
-        let path = source.path().map(PathBuf::from);
+        Model::read(Sources {
+            bytes,
+            path: source.path().map(PathBuf::from),
+            external: ExternalFiles::new(source),
+            files,
+        })
+    }
+
+    pub(super) fn read(sources: Sources) -> Result<Model, ComponentErrorKind> {
         let invalid = |message| ComponentErrorKind::InvalidModel {
-            path: path.clone(),
+            path: sources.path.clone(),
             message,
         };
-        if bytes.is_empty() {
+        if sources.bytes.is_empty() {
             return Err(invalid("is empty, not an ONNX model".into()));
         }
-        let proto = ModelProto::decode(bytes)
+        let proto = ModelProto::decode(sources.bytes.clone())
             .map_err(|error| invalid(format!("is not an ONNX model, or a truncated one: {error}")))?;
         if proto.graph.is_none() {
             return Err(invalid("is not an ONNX model: it has no graph".into()));
@@ -62,23 +78,25 @@ impl Model {
             }
             None => return Err(invalid("is not an ONNX model: it has no IR version".into())),
         }
-        Ok(Model {
-            proto,
-            external: ExternalFiles::new(source),
-            files,
-            path,
-        })
+        Ok(Model { proto, sources })
+    }
+
+    /// What it takes to read this model again, unless that would keep memory of the caller which
+    /// may not be needed any more.
+    pub(super) fn sources(&self) -> Option<Sources> {
+        let are_files = self.sources.path.is_some();
+        are_files.then(|| self.sources.clone())
     }
 
     /// Lets the system take back the memory of a weight of which a copy is used.
     pub(super) fn give_back(&self, weight: &[u8]) {
-        self.files.give_back(weight);
+        self.sources.files.give_back(weight);
     }
 
     /// An error about this model.
     pub(super) fn invalid(&self, message: impl Into<String>) -> ComponentErrorKind {
         ComponentErrorKind::InvalidModel {
-            path: self.path.clone(),
+            path: self.sources.path.clone(),
             message: message.into(),
         }
     }
@@ -87,7 +105,7 @@ impl Model {
     pub(super) fn invalid_node(&self, error: ComponentErrorKind) -> ComponentErrorKind {
         match error {
             ComponentErrorKind::Node { node, op, message } => ComponentErrorKind::InvalidNode {
-                path: self.path.clone(),
+                path: self.sources.path.clone(),
                 node,
                 op,
                 message,
@@ -98,7 +116,7 @@ impl Model {
 
     /// The value of a tensor of this model; `what` names it in errors.
     pub(super) fn tensor(&mut self, proto: &TensorProto, what: &str) -> Result<Tensor, ComponentErrorKind> {
-        let Model { external, files, .. } = self;
+        let Sources { external, files, .. } = &mut self.sources;
         tensor_proto::read(proto, &mut |entries| external.find(files, entries)).map_err(|error| {
             use tensor_proto::TensorProtoError as E;
             match error {
@@ -108,7 +126,7 @@ impl Model {
                 },
                 E::Io { path, source } => ComponentErrorKind::Io { path, source },
                 E::Invalid(message) => ComponentErrorKind::InvalidModel {
-                    path: self.path.clone(),
+                    path: self.sources.path.clone(),
                     message: format!("{what}: {message}"),
                 },
             }

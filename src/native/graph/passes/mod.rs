@@ -108,6 +108,11 @@ impl DisabledPasses {
         PASSES.iter().map(|pass| pass.name)
     }
 
+    /// Whether every pass is left out.
+    pub fn are_all(self) -> bool {
+        self.0 == u64::MAX
+    }
+
     /// Whether a pass is left out.
     pub fn contains(self, name: &str) -> bool {
         let index = PASSES.iter().position(|pass| pass.name == name);

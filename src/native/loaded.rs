@@ -1,0 +1,110 @@
+//! A model that is ready to run, once or twice: a graph that takes dims of one name for one size,
+//! as ONNX has it, and, from the first request on that does not keep to that, one that does not.
+//!
+//! Sizes that the model calls by one name are what lets passes see that an Expand does nothing or
+//! that a cache grows by what was fed. Hosts do give such inputs different sizes, a batch of 1 that
+//! broadcasts say, and exporters do call different sizes by one name. Which graph a request runs on
+//! depends on that request alone, so that results do not depend on the ones before it.
+
+use super::NativeOptions;
+use super::executor::Executor;
+use super::graph::{DimNames, Graph, Request, SameDims};
+use super::model::{Model, Sources};
+use super::plans::Plans;
+use super::workspace::Workspace;
+use crate::component::{Backend, ComponentErrorKind, InPlaceCache, ModelSource};
+
+/// A graph with all that running it takes.
+pub(super) struct Loaded {
+    pub(super) graph: Graph,
+    pub(super) executor: Executor,
+    pub(super) workspace: Workspace,
+    pub(super) plans: Plans,
+}
+
+impl Loaded {
+    fn new(model: &mut Model, options: &NativeOptions, names: DimNames) -> Result<Self, ComponentErrorKind> {
+        let graph = Graph::load(model, &options.workers, options.disabled_passes, names)
+            .map_err(|kind| model.invalid_node(kind))?;
+        Ok(Loaded {
+            executor: Executor::new(&graph),
+            workspace: Workspace::new(options.workers.clone()),
+            plans: Plans::new(&graph),
+            graph,
+        })
+    }
+}
+
+/// A model for any request.
+pub(super) struct LoadedModel {
+    /// The graph in which dims of one name are one size.
+    usual: Loaded,
+    same_dims: SameDims,
+    /// The graph for requests in which they are not. It has the same ports.
+    apart: Option<Box<Loaded>>,
+    sources: Option<Sources>,
+    options: NativeOptions,
+}
+
+impl LoadedModel {
+    pub(super) fn open(source: &ModelSource, options: &NativeOptions) -> Result<Self, ComponentErrorKind> {
+        let mut model = Model::open(source)?;
+        let usual = Loaded::new(&mut model, options, DimNames::OneSize)?;
+        // Without passes nothing relies on names.
+        let same_dims = match options.disabled_passes.are_all() {
+            true => SameDims::default(),
+            false => SameDims::of(&usual.graph.io),
+        };
+        Ok(LoadedModel {
+            usual,
+            same_dims,
+            apart: None,
+            sources: model.sources(),
+            options: options.clone(),
+        })
+    }
+
+    /// The graph that most requests run on; the other has the same ports.
+    pub(super) fn graph(&self) -> &Graph {
+        &self.usual.graph
+    }
+
+    /// The graph for a request in which the inputs `in_place` are caches that are in place.
+    pub(super) fn for_request<'a>(
+        &mut self,
+        request: &Request,
+        in_place: impl IntoIterator<Item = &'a str>,
+    ) -> Result<&mut Loaded, ComponentErrorKind> {
+        if self.same_dims.hold(request) {
+            return Ok(&mut self.usual);
+        }
+        let loaded = match self.apart.take() {
+            Some(loaded) => loaded,
+            None => Box::new(self.load_apart()?),
+        };
+        let loaded = self.apart.insert(loaded);
+        let Graph { io, caches, .. } = &loaded.graph;
+        let past = |cache: &InPlaceCache| io.inputs.get(cache.past).map(|port| port.name.as_str());
+        let keeps = |name: &str| caches.iter().any(|cache| past(cache) == Some(name));
+        if !in_place.into_iter().all(keeps) {
+            return Err(refused("caches that are in place need them to be one size"));
+        }
+        Ok(loaded)
+    }
+
+    fn load_apart(&self) -> Result<Loaded, ComponentErrorKind> {
+        let sources = self.sources.clone().ok_or_else(|| {
+            refused(
+                "the model was opened from memory: to run it so, open it with native.disable_passes = all",
+            )
+        })?;
+        Loaded::new(&mut Model::read(sources)?, &self.options, DimNames::Apart)
+    }
+}
+
+fn refused(why: &str) -> ComponentErrorKind {
+    ComponentErrorKind::Backend {
+        backend: Backend::Native.name(),
+        message: format!("the inputs have different sizes for dims that the model calls by one name; {why}"),
+    }
+}
