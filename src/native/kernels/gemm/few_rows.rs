@@ -1,7 +1,10 @@
 //! Few rows of A, so that B is read once and where it lies: decode, whose floor is the bytes of B
 //! over the memory's bandwidth.
 //!
-//! B by its rows: they are streamed, eight at a time, into sums that stay in the first-level
+//! B by its rows, and small enough that it may well lie in a cache: the sums of some columns stay in
+//! registers.
+//!
+//! B by its rows otherwise: they are streamed, eight at a time, into sums that stay in the first-level
 //! cache. A part is a strip of columns, as wide as those sums allow, by a range of k: memory
 //! gives its rate to long runs only, so rows are not cut more than the cache wants, and what is
 //! left to share out is cut along k. The sums of the ranges are added in their order at the end.
@@ -23,6 +26,9 @@ use crate::native::workers::{MIN_PART, Workers};
 const DEPTH: usize = 8;
 /// Sums that are kept while B is streamed, at most: 16 KiB.
 const SUMS: usize = 4096;
+/// B of no more bytes is not streamed: a quarter of a second-level cache. Less in tests, so that
+/// they have both.
+const SMALL: usize = if cfg!(test) { 12 << 10 } else { 128 << 10 };
 /// Parts that B is cut into, if it is large enough.
 const PARTS: usize = 16;
 /// Multiply-adds of elements from memory that take the time of one simple operation.
@@ -70,6 +76,9 @@ pub(super) fn stream<A: Stored, B: Stored>(
     b: &[B],
     write: Write<'_, f32>,
 ) {
+    if size_of_val(b) <= SMALL {
+        return run(Small { sizes, a, b, write });
+    }
     let cut = Cut::new(sizes);
     let columns = |strip: usize| strip * cut.width..n.min((strip + 1) * cut.width);
     let part = |index: usize, sums: &mut [f32]| {
@@ -100,6 +109,74 @@ pub(super) fn stream<A: Stored, B: Stored>(
             }
         }
     });
+}
+
+/// The whole product, for small B. Each sum is made in the same order as by [`Stream`].
+struct Small<'p, A, B> {
+    sizes: (usize, usize, usize),
+    a: &'p [A],
+    b: &'p [B],
+    write: Write<'p, f32>,
+}
+
+impl<A: Stored, B: Stored> Kernel for Small<'_, A, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self) {
+        let (m, k, n) = self.sizes;
+        for row in 0..m {
+            let a = &self.a[row * k..][..k];
+            let mut first = 0;
+            while first + 64 <= n {
+                (self.write)(
+                    row,
+                    first,
+                    columns_of::<S, A, B, 8>(a, self.b, n, first).as_flattened(),
+                );
+                first += 64;
+            }
+            while first + 8 <= n {
+                (self.write)(
+                    row,
+                    first,
+                    columns_of::<S, A, B, 1>(a, self.b, n, first).as_flattened(),
+                );
+                first += 8;
+            }
+            for column in first..n {
+                let b = self.b.get(column..).unwrap_or_default().iter().step_by(n);
+                let sum = a
+                    .iter()
+                    .zip(b)
+                    .fold(0.0, |sum, (x, b)| S::multiply_add_one(x.widen(), b.widen(), sum));
+                (self.write)(row, column, &[sum]);
+            }
+        }
+    }
+}
+
+/// The products of a row with C times eight columns of B, whose rows have `n` elements.
+#[inline(always)]
+fn columns_of<S: Lanes, A: Stored, B: Stored, const C: usize>(
+    a: &[A],
+    b: &[B],
+    n: usize,
+    first: usize,
+) -> [[f32; 8]; C] {
+    let mut lanes = [S::splat(0.0); C];
+    for (x, b) in a.iter().zip(b.chunks_exact(n)) {
+        let x = S::splat(x.widen());
+        let b = &b[first..][..C * 8];
+        for (lanes, b) in lanes.iter_mut().zip(b.as_chunks().0) {
+            *lanes = S::multiply_add(x, B::load::<S>(b), *lanes);
+        }
+    }
+    let mut sums = [[0.0; 8]; C];
+    for (lanes, sums) in lanes.iter().zip(&mut sums) {
+        S::store(*lanes, sums);
+    }
+    sums
 }
 
 /// A part: sums[row][column] over those depths, rows as long as there are columns.
