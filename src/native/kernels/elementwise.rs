@@ -92,17 +92,32 @@ pub(super) fn zip_wide<T: Number>(
 ) {
     let (a_strides, b_strides) = (broadcast_strides(a.dims, dims), broadcast_strides(b.dims, dims));
     let walk = Strided::new(dims, [&a_strides, &b_strides], [0, 0]);
-    let [a_stride, b_stride] = walk.run_strides;
     let chunk = y.chunk(workers, work);
     y.split(workers, chunk, |first, y| {
-        let (mut a_room, mut b_room) = ([T::Wide::ZERO; BLOCK], [T::Wide::ZERO; BLOCK]);
-        let mut y_room = [T::Wide::ZERO; BLOCK];
         let positions = first..first + y.len();
         let mut rest = y;
-        walk.for_each_run_in(positions, &mut |[a_start, b_start], len| {
+        let mut next = |len: usize| {
             let (run, after) = std::mem::take(&mut rest).split_at_mut(len);
             rest = after;
-            for (i, y) in run.chunks_mut(BLOCK).enumerate() {
+            run
+        };
+        if let ([1, 1], Some(a), Some(b)) = (walk.run_strides, T::as_wide(a.data), T::as_wide(b.data)) {
+            walk.for_each_run_in(positions, &mut |[a_start, b_start], len| {
+                let (a, b) = (&a[a_start..][..len], &b[b_start..][..len]);
+                let blocks = a.chunks(BLOCK).zip(b.chunks(BLOCK));
+                for ((a, b), y) in blocks.zip(next(len).chunks_mut(BLOCK)) {
+                    if let Some(y) = T::as_wide_mut(y) {
+                        f(a, b, y);
+                    }
+                }
+            });
+            return;
+        }
+        let [a_stride, b_stride] = walk.run_strides;
+        let (mut a_room, mut b_room) = ([T::Wide::ZERO; BLOCK], [T::Wide::ZERO; BLOCK]);
+        let mut y_room = [T::Wide::ZERO; BLOCK];
+        walk.for_each_run_in(positions, &mut |[a_start, b_start], len| {
+            for (i, y) in next(len).chunks_mut(BLOCK).enumerate() {
                 let len = y.len();
                 let a = block(
                     &a.data[at(a_start, a_stride, i * BLOCK)..],

@@ -142,8 +142,12 @@ impl<'a> Product<'a> {
         }
         let batch = super::broadcast(left.batch, right.batch)?;
         let mut dims = batch.clone();
-        dims.extend((a.len() > 1).then_some(m));
-        dims.extend((b.len() > 1).then_some(n));
+        if a.len() > 1 {
+            dims.push(m);
+        }
+        if b.len() > 1 {
+            dims.push(n);
+        }
         Ok(Product {
             sizes: [element_count(&[m, k])?, element_count(&[k, n])?],
             left,

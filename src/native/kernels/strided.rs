@@ -30,9 +30,13 @@ pub(super) fn dense_strides(dims: &[usize]) -> Strides {
 /// (see [`broadcast_dims`]): 0 along the dims that are repeated.
 pub(super) fn broadcast_strides(dims: &[usize], to: &[usize]) -> Strides {
     let mut strides: Strides = SmallVec::from_elem(0, to.len());
-    let lead = to.len().saturating_sub(dims.len());
-    for ((stride, dense), &dim) in strides.iter_mut().skip(lead).zip(dense_strides(dims)).zip(dims) {
-        *stride = if dim == 1 { 0 } else { dense };
+    let mut step = 1usize;
+    for (stride, &dim) in strides.iter_mut().rev().zip(dims.iter().rev()) {
+        if dim != 1 {
+            *stride = step as isize;
+        }
+        // As in `dense_strides`.
+        step = step.wrapping_mul(dim);
     }
     strides
 }
@@ -49,6 +53,10 @@ pub(super) fn offset_of(position: usize, dims: &[usize], strides: &[isize]) -> u
 
 /// The shape that two shapes broadcast to by ONNX's multidirectional rule, if they do.
 pub(super) fn broadcast_dims(a: &[usize], b: &[usize]) -> Option<Dims> {
+    // Nothing is repeated, as mostly.
+    if a == b || b.is_empty() {
+        return Some(a.into());
+    }
     let rank = a.len().max(b.len());
     let dim = |dims: &[usize], axis: usize| match (axis + dims.len()).checked_sub(rank) {
         Some(at) => dims.get(at).copied().unwrap_or(1),
