@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::control::{BodyState, Control, ControlContext, ControlError};
 use super::element::ElementType;
-use super::graph::{Action, Graph, Node, Plan, ValueId};
+use super::graph::{Action, Graph, Node, Plan, Step, ValueId};
 use super::operator::{OpError, Operator};
 use super::output::{CacheMemory, Memory, NodeRoom};
 use super::tensor::{Dims, TensorRef};
@@ -33,6 +33,17 @@ enum Slot {
         ty: ElementType,
         dims: Dims,
     },
+}
+
+impl Slot {
+    fn empty(&mut self, workspace: &mut Workspace) {
+        // Most are empty already.
+        if !matches!(self, Slot::Empty)
+            && let Slot::Owned(value) = std::mem::take(self)
+        {
+            workspace.recycle(value);
+        }
+    }
 }
 
 /// What a caller has for one output of the graph.
@@ -165,7 +176,7 @@ impl Executor {
             };
             let result = match &node.action {
                 Action::Kernel(operator) => self
-                    .run_kernel(run, node, &**operator, step.last_row.as_deref())
+                    .run_kernel(run, node, &**operator, step)
                     .map_err(ControlError::Own),
                 Action::Control { operator, first_body } => {
                     self.run_control(run, node, &**operator, *first_body)
@@ -195,13 +206,14 @@ impl Executor {
             .collect();
         let mut outputs: SmallVec<[Option<Value>; 4]> = SmallVec::new();
         outputs.resize_with(node.outputs.len(), || None);
-        let values = Lookup {
+        let lookup = Lookup {
             graph: run.graph,
             slots: &self.slots,
             inputs: run.inputs,
             rooms: run.rooms,
-        }
-        .read_inputs(node)?;
+        };
+        let mut values = Inputs::new();
+        lookup.read_inputs(node, &mut values)?;
         operator.run(&mut ControlContext {
             inputs: &values,
             used: &used,
@@ -226,35 +238,40 @@ impl Executor {
         Ok(())
     }
 
-    /// Runs any other operator. `last_row` are dims of its first input when it is to read
-    /// only the end of that.
+    /// Runs any other operator.
     fn run_kernel(
         &mut self,
         run: &mut Run<'_, '_>,
         node: &Node,
         operator: &dyn Operator,
-        last_row: Option<&[usize]>,
+        step: &Step,
     ) -> Result<(), OpError> {
         // Rooms that this node's outputs may go to, taken out so that the others can be read.
         let mut taken: SmallVec<[(usize, NodeRoom<'_>); 4]> = SmallVec::new();
-        for value in &node.outputs {
-            let output = value.and_then(|value| self.output_of.get(value.index()).copied().flatten());
-            let index = output.unwrap_or_default();
-            let room = output.and_then(|index| run.rooms.get_mut(index));
-            taken.push((index, room.map_or(NodeRoom::None, Room::take)));
+        if step.makes_output {
+            for value in &node.outputs {
+                let output = value.and_then(|value| self.output_of.get(value.index()).copied().flatten());
+                let index = output.unwrap_or_default();
+                let room = output.and_then(|index| run.rooms.get_mut(index));
+                taken.push((index, room.map_or(NodeRoom::None, Room::take)));
+            }
         }
         let result = {
-            let mut values = Lookup {
+            let lookup = Lookup {
                 graph: run.graph,
                 slots: &self.slots,
                 inputs: run.inputs,
                 rooms: run.rooms,
-            }
-            .read_inputs(node)?;
-            if let (Some(dims), Some(Some(ValueRef::Tensor(first)))) = (last_row, values.first_mut()) {
+            };
+            let mut values = Inputs::new();
+            lookup.read_inputs(node, &mut values)?;
+            if let (Some(dims), Some(Some(ValueRef::Tensor(first)))) = (&step.last_row, values.first_mut()) {
                 *first = first.tail(dims)?;
             }
-            let lent: SmallVec<[NodeRoom<'_>; 4]> = taken.iter_mut().map(|(_, room)| room.lend()).collect();
+            let mut lent = SmallVec::new();
+            for (_, room) in &mut taken {
+                lent.push(room.lend());
+            }
             let plan = run.plan;
             let used = |index: usize| {
                 let value = node.outputs.get(index).copied().flatten();
@@ -351,14 +368,14 @@ impl Executor {
 
     /// Lets go of a value; its buffer serves another.
     fn release(&mut self, value: ValueId, workspace: &mut Workspace) {
-        if let Some(Slot::Owned(value)) = self.slots.get_mut(value.index()).map(std::mem::take) {
-            workspace.recycle(value);
+        if let Some(slot) = self.slots.get_mut(value.index()) {
+            slot.empty(workspace);
         }
     }
 
     fn clear(&mut self, workspace: &mut Workspace) {
-        for index in 0..self.slots.len() {
-            self.release(ValueId::new(index), workspace);
+        for slot in &mut self.slots {
+            slot.empty(workspace);
         }
     }
 
@@ -423,6 +440,9 @@ fn put_room<'e>(rooms: &mut [Room<'e>], index: usize, room: Room<'e>) {
     }
 }
 
+/// The inputs of a node. It is written where it stays: to move it takes as long as to write it.
+type Inputs<'v> = SmallVec<[Option<ValueRef<'v>>; 12]>;
+
 /// Where the values of a run are found.
 struct Lookup<'v, 'e> {
     graph: &'v Graph,
@@ -432,19 +452,19 @@ struct Lookup<'v, 'e> {
 }
 
 impl<'v> Lookup<'v, '_> {
-    /// The inputs of a node.
-    fn read_inputs(&self, node: &Node) -> Result<SmallVec<[Option<ValueRef<'v>>; 12]>, OpError> {
-        let mut values = SmallVec::new();
+    /// The inputs of a node, for a list that is empty.
+    fn read_inputs(&self, node: &Node, values: &mut Inputs<'v>) -> Result<(), OpError> {
         for input in &node.inputs {
             values.push(match *input {
                 Some(value) => Some(self.read(value)?),
                 None => None,
             });
         }
-        Ok(values)
+        Ok(())
     }
 
     /// A value as a kernel sees it.
+    #[inline]
     fn read(&self, value: ValueId) -> Result<ValueRef<'v>, OpError> {
         let unset = || OpError::Message("a value is read before anything made it".into());
         match self.slots.get(value.index()) {

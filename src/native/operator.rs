@@ -179,7 +179,11 @@ impl<'a> RunContext<'a> {
 
     /// An input that must be there.
     pub fn required(&self, index: usize) -> Result<TensorRef<'a>, OpError> {
-        self.input(index).ok_or(OpError::MissingInput { index })
+        // Not `ok_or`, which makes the error each time, and drops it.
+        match self.input(index) {
+            Some(input) => Ok(input),
+            None => Err(OpError::MissingInput { index }),
+        }
     }
 
     /// Whether an output is used and has not been asked for yet.
@@ -292,9 +296,10 @@ impl<'a> RunContext<'a> {
             let fresh = self.pool.take(bytes)?;
             self.pool.give(std::mem::replace(buffer, fresh));
         }
-        let memory = Arc::get_mut(buffer)
-            .and_then(|buffer| buffer.as_uninit().get_mut(..bytes))
-            .ok_or(OpError::OutOfMemory { bytes })?;
+        let memory = Arc::get_mut(buffer).and_then(|buffer| buffer.as_uninit().get_mut(..bytes));
+        let Some(memory) = memory else {
+            return Err(OpError::OutOfMemory { bytes });
+        };
         // SAFETY: `bytes` bytes of an `AlignedBytes`, which is aligned for every element
         // and always initialised; every bit pattern is a `T`; borrowed exclusively for 'a.
         Ok(unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), len) })

@@ -32,6 +32,10 @@ impl Pool {
         let mut too_small: Option<(usize, usize)> = None;
         for (index, buffer) in self.free.iter().enumerate() {
             let capacity = buffer.capacity();
+            if capacity == bytes {
+                best = Some((index, capacity));
+                break;
+            }
             if (bytes..=at_most).contains(&capacity) {
                 if best.is_none_or(|(_, best)| capacity < best) {
                     best = Some((index, capacity));
@@ -68,7 +72,7 @@ impl Pool {
         let bytes = byte_count(ty, dims)?;
         let mut buffer = self.take(bytes)?;
         write(Arc::get_mut(&mut buffer).ok_or(OpError::OutOfMemory { bytes })?);
-        Tensor::from_heap(ty, dims, buffer)
+        Tensor::from_heap(ty, dims.into(), buffer)
     }
 
     /// Takes a buffer back if nobody else holds it.
@@ -121,11 +125,12 @@ impl OutputState {
         !matches!(self.memory, Memory::Pending) && self.written == self.expected
     }
 
-    /// The output as a value of its own, when its memory is.
-    pub(super) fn value(&self, memory: Memory) -> Result<Value, OpError> {
+    /// The output as a value of its own, when its memory is; leaves no dims.
+    pub(super) fn value(&mut self, memory: Memory) -> Result<Value, OpError> {
+        let dims = std::mem::take(&mut self.dims);
         match (memory, self.ty) {
-            (Memory::Heap(buffer), Some(ty)) => Ok(Tensor::from_heap(ty, &self.dims, buffer)?.into()),
-            (Memory::Strings(strings), _) => Ok(Tensor::from_strings(&self.dims, strings)?.into()),
+            (Memory::Heap(buffer), Some(ty)) => Ok(Tensor::from_heap(ty, dims, buffer)?.into()),
+            (Memory::Strings(strings), _) => Ok(Tensor::from_strings(&dims, strings)?.into()),
             (Memory::Value(value), _) => Ok(value),
             _ => Err(OpError::Message("an output has no memory of its own".into())),
         }
@@ -229,8 +234,10 @@ impl<'a> OutputTarget<'a> {
                     Memory::Heap(buffer) => Arc::get_mut(buffer),
                     _ => None,
                 };
-                let heap = heap.and_then(|buffer| buffer.as_uninit().get_mut(..bytes));
-                (heap.ok_or(OpError::OutOfMemory { bytes })?, true)
+                match heap.and_then(|buffer| buffer.as_uninit().get_mut(..bytes)) {
+                    Some(heap) => (heap, true),
+                    None => return Err(OpError::OutOfMemory { bytes }),
+                }
             }
         };
         state.expected = count;

@@ -16,14 +16,15 @@ pub type Dims = SmallVec<[usize; 6]>;
 /// The product of the dims that are not zero is checked too, so that a zero dim does not
 /// excuse an absurd one.
 pub fn element_count(dims: &[usize]) -> Result<usize, OpError> {
-    let mut count: usize = 1;
-    for &dim in dims.iter().filter(|&&dim| dim != 0) {
-        count = count
-            .checked_mul(dim)
-            .filter(|&count| count <= isize::MAX as usize)
-            .ok_or_else(|| OpError::TooLarge { dims: dims.into() })?;
+    let (mut count, mut is_empty): (usize, bool) = (1, false);
+    for &dim in dims {
+        is_empty |= dim == 0;
+        count = match count.checked_mul(dim.max(1)) {
+            Some(count) if count <= isize::MAX as usize => count,
+            _ => return Err(OpError::TooLarge { dims: dims.into() }),
+        };
     }
-    Ok(if dims.contains(&0) { 0 } else { count })
+    Ok(if is_empty { 0 } else { count })
 }
 
 /// Bytes that a tensor of these dims takes inside the runtime; at most `isize::MAX`.
@@ -65,19 +66,15 @@ impl Tensor {
     pub fn from_raw(ty: ElementType, dims: &[usize], bytes: &[u8]) -> Result<Self, OpError> {
         let heap =
             AlignedBytes::try_from_slice(bytes).map_err(|_| OpError::OutOfMemory { bytes: bytes.len() })?;
-        Self::from_heap(ty, dims, Arc::new(heap))
+        Self::from_heap(ty, dims.into(), Arc::new(heap))
     }
 
     /// A tensor of these bytes, which are not copied.
-    pub(super) fn from_heap(
-        ty: ElementType,
-        dims: &[usize],
-        bytes: Arc<AlignedBytes>,
-    ) -> Result<Self, OpError> {
-        check_length(ty, dims, bytes.len())?;
+    pub(super) fn from_heap(ty: ElementType, dims: Dims, bytes: Arc<AlignedBytes>) -> Result<Self, OpError> {
+        check_length(ty, &dims, bytes.len())?;
         Ok(Tensor {
             ty,
-            dims: dims.into(),
+            dims,
             data: Data::Heap(bytes),
         })
     }

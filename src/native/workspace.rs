@@ -37,7 +37,9 @@ impl Workspace {
         used: impl Fn(usize) -> bool,
         rooms: SmallVec<[NodeRoom<'_>; 4]>,
     ) -> Result<(), OpError> {
-        let is_other = |value: &Option<ValueRef<'_>>| value.is_some_and(|value| value.tensor().is_none());
+        let is_other = |value: &Option<ValueRef<'_>>| {
+            matches!(value, Some(ValueRef::Sequence(_) | ValueRef::Optional(_)))
+        };
         if let Some(index) = inputs.iter().position(is_other)
             && !operator.takes_values()
         {
@@ -53,15 +55,12 @@ impl Workspace {
         for state in states.iter_mut() {
             state.memory = Memory::Pending;
         }
+        let mut outputs = SmallVec::new();
         let mut rooms = rooms.into_iter();
-        let outputs = states
-            .iter_mut()
-            .enumerate()
-            .map(|(index, state)| {
-                let room = rooms.next().unwrap_or_default();
-                used(index).then_some(OutputTarget { state, room })
-            })
-            .collect();
+        for (index, state) in states.iter_mut().enumerate() {
+            let room = rooms.next().unwrap_or_default();
+            outputs.push(used(index).then_some(OutputTarget { state, room }));
+        }
         operator.run(&mut RunContext {
             workers: &self.workers,
             inputs,

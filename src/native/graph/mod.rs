@@ -28,7 +28,7 @@ pub(super) use self::functions::{MAX_DEPTH, domain_key};
 pub(super) use self::last_row::cuts;
 pub(super) use self::passes::Fired;
 pub use self::passes::{DisabledPasses, UnknownPass};
-pub(super) use self::plan::Plan;
+pub(super) use self::plan::{Plan, Step};
 pub(super) use self::ports::{DimNames, declared_io};
 pub(super) use self::request::{Asked, Pattern, Request};
 pub(super) use self::same_dims::SameDims;

@@ -15,7 +15,9 @@ pub(in crate::native) struct Step {
     pub(in crate::native) node: usize,
     /// The node reads only the last row of its first input, under these dims.
     pub(in crate::native) last_row: Option<Dims>,
-    /// Values that nothing reads after this step.
+    /// An output of the node is one of the graph's.
+    pub(in crate::native) makes_output: bool,
+    /// Values of the run that nothing reads after this step.
     pub(in crate::native) last_uses: SmallVec<[ValueId; 4]>,
 }
 
@@ -132,6 +134,10 @@ impl Plan {
         {
             mark(&mut read, *value);
         }
+        let is_constant = |value: ValueId| {
+            let fact = graph.facts.get(value.index());
+            fact.is_some_and(|fact| fact.value.is_some())
+        };
         let mut steps = Vec::new();
         for (index, node) in graph.nodes.iter().enumerate().rev() {
             let runs = runs.get(index).copied().unwrap_or(false);
@@ -148,21 +154,25 @@ impl Plan {
             for &value in node.inputs.iter().flatten() {
                 if !is_marked(&read, value) {
                     mark(&mut read, value);
-                    last_uses.push(value);
+                    if !is_constant(value) {
+                        last_uses.push(value);
+                    }
                 }
             }
             let last_row = last_rows.iter().find(|(cut, _)| *cut == index);
+            let mut outputs = node.outputs.iter().flatten();
             steps.push(Step {
                 node: index,
+                makes_output: outputs.any(|value| graph.outputs.contains(value)),
                 last_row: last_row.map(|(_, dims)| dims.clone()),
                 last_uses,
             });
         }
         steps.reverse();
         for (index, fact) in facts.iter().enumerate() {
-            let of_graph = graph.facts.get(index).is_some_and(|fact| fact.value.is_some());
-            if let (true, false, Some(tensor)) = (read[index], of_graph, &fact.value) {
-                constants.push((ValueId::new(index), tensor.clone()));
+            let value = ValueId::new(index);
+            if let (true, false, Some(tensor)) = (read[index], is_constant(value), &fact.value) {
+                constants.push((value, tensor.clone()));
             }
         }
         let output_dims = graph
