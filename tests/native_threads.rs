@@ -125,6 +125,34 @@ fn attention_and_convolution() {
     }
 }
 
+/// Keys in several spans, by few queries and by many.
+#[test]
+fn attention_over_long_caches() {
+    for queries in [1, 5, 70] {
+        let mut model = Model::new().opset("", 23);
+        for name in ["q", "k", "v"] {
+            model = model.input(name, FLOAT, "[...]");
+        }
+        let outputs = ["y", "y16"];
+        for to in ["q16", "k16", "v16"] {
+            model = model.node(Node::new("Cast", &[&to[..1]], &[to]).int("to", 10));
+        }
+        for (output, [q, k, v]) in outputs.iter().zip([["q", "k", "v"], ["q16", "k16", "v16"]]) {
+            model = model.node(Node::new("Attention", &[q, k, v], &[output])).output(
+                output,
+                if *output == "y" { FLOAT } else { 10 },
+                "[...]",
+            );
+        }
+        let inputs = [
+            ("q", noise(&[1, 6, queries, 40], 1)),
+            ("k", noise(&[1, 2, 1300, 40], 2)),
+            ("v", noise(&[1, 2, 1300, 24], 3)),
+        ];
+        check(model, &inputs, &outputs);
+    }
+}
+
 #[test]
 fn elements_and_rows() {
     let mut model = Model::new().opset("", 21);

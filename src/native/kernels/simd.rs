@@ -28,6 +28,9 @@ pub(super) trait Lanes: Copy + Send + Sync {
     fn multiply_add(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// The same of one lane, with the same rounding.
     fn multiply_add_one(a: f32, b: f32, c: f32) -> f32;
+    /// Of each of the eight the sum of its lanes, with the same rounding:
+    /// ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)).
+    fn sums(v: [Self::V; 8]) -> Self::V;
     /// Asks for the cache line of an element that will be read soon.
     fn prefetch<T>(x: &[T], at: usize);
 }
@@ -129,15 +132,21 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn sums(v: [[f32; 8]; 8]) -> [f32; 8] {
+        v.map(|[a, b, c, d, e, f, g, h]| ((a + e) + (c + g)) + ((b + f) + (d + h)))
+    }
+
+    #[inline(always)]
     fn prefetch<T>(_: &[T], _: usize) {}
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
-        __m128i, __m256, _MM_HINT_T1, _mm_loadu_si128, _mm_prefetch, _mm256_castsi256_ps,
-        _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps,
-        _mm256_slli_epi32, _mm256_storeu_ps,
+        __m128i, __m256, _MM_HINT_T1, _mm_loadu_si128, _mm_prefetch, _mm256_add_ps, _mm256_castpd_ps,
+        _mm256_castps_pd, _mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_fmadd_ps,
+        _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_set1_ps, _mm256_shuffle_ps, _mm256_slli_epi32,
+        _mm256_storeu_ps, _mm256_unpackhi_pd, _mm256_unpacklo_pd,
     };
 
     use half::{bf16, f16};
@@ -209,6 +218,28 @@ mod avx2 {
         #[inline(always)]
         fn multiply_add_one(a: f32, b: f32, c: f32) -> f32 {
             a.mul_add(b, c)
+        }
+
+        #[inline(always)]
+        fn sums([a, b, c, d, e, f, g, h]: [__m256; 8]) -> __m256 {
+            // SAFETY: as above.
+            unsafe {
+                // Low and high half of x, then of y.
+                let halves = |x, y| {
+                    let low = _mm256_permute2f128_ps::<0x20>(x, y);
+                    _mm256_add_ps(low, _mm256_permute2f128_ps::<0x31>(x, y))
+                };
+                // Of each half the first and second pair of x, then of y.
+                let pairs = |x, y| {
+                    let (x, y) = (_mm256_castps_pd(x), _mm256_castps_pd(y));
+                    let first = _mm256_castpd_ps(_mm256_unpacklo_pd(x, y));
+                    _mm256_add_ps(first, _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)))
+                };
+                let x = pairs(halves(a, e), halves(b, f));
+                let y = pairs(halves(c, g), halves(d, h));
+                let even = _mm256_shuffle_ps::<0b10_00_10_00>(x, y);
+                _mm256_add_ps(even, _mm256_shuffle_ps::<0b11_01_11_01>(x, y))
+            }
         }
 
         #[inline(always)]

@@ -1,14 +1,16 @@
 //! The inner loops of attention: a block of queries over rows of keys or of values.
 //!
-//! f32 queries over f32, f16 and bf16 rows go eight lanes at a time (`simd`), four queries and
-//! two rows (or sixteen columns) in registers, and the last one to three queries in a loop of
-//! their own. All queries of a block go over some rows before the next rows are read, so that
-//! each is fetched from memory once. Every sum has an order that its own row and query fix,
-//! whatever they are blocked with.
+//! f32 queries over f32, f16 and bf16 rows go eight lanes at a time (`simd`). All queries of a
+//! block go over a few rows before the next are read, so that each is fetched from memory once
+//! and in the order it lies there, and rows that come later are asked for in advance. Products
+//! have four queries and two rows in registers, sums the values of four rows. Every sum has an
+//! order that its own row and query fix, whatever they are blocked with.
 //!
 //! Floor: a key or value row is read once for each block of queries, 2 · width operations for
-//! each query and row. With one query (decode) the rows' bytes are the cost.
+//! each query and row. In decoding the rows' bytes are the cost.
 
+use crate::native::kernels::elementwise::in_place;
+use crate::native::kernels::exponential::exp;
 use crate::native::kernels::number::{Floats, Number, Real, Scalar};
 use crate::native::kernels::simd::{self, Kernel, Lanes, Stored};
 
@@ -21,29 +23,27 @@ pub(super) struct Rows<'a, T> {
     pub count: usize,
 }
 
-/// Rows that all queries of a block go over before the next are read: 16 KiB of f32 at a width
-/// of 64.
-const RESIDENT: usize = 64;
+/// How far in advance rows are asked for, in bytes.
+const AHEAD: usize = 4096;
+
+/// Bytes that are fetched from memory at once.
+const LINE: usize = 64;
 
 impl<'a, T> Rows<'a, T> {
-    /// The rows in parts of [`RESIDENT`], each with the index of its first.
+    /// Rows that are [`AHEAD`].
     #[inline(always)]
-    fn parts(self) -> impl Iterator<Item = (usize, Self)> {
-        let Rows {
-            data,
-            step,
-            width,
-            count,
-        } = self;
-        (0..count).step_by(RESIDENT).map(move |first| {
-            let part = Rows {
-                data: &data[first * step..],
-                step,
-                width,
-                count: RESIDENT.min(count - first),
-            };
-            (first, part)
-        })
+    fn ahead(&self) -> usize {
+        AHEAD.div_ceil((self.width * size_of::<T>()).max(1))
+    }
+
+    /// Asks for `count` rows from one on, which need not be there.
+    #[inline(always)]
+    fn prefetch<S: Lanes>(&self, first: usize, count: usize) {
+        for row in first..first + count {
+            for at in (0..self.width).step_by(LINE / size_of::<T>()) {
+                S::prefetch(self.data, row.wrapping_mul(self.step).wrapping_add(at));
+            }
+        }
     }
 
     #[inline(always)]
@@ -108,82 +108,97 @@ impl<T: Stored> Kernel for Products<'_, T> {
             scores.fill(0.0);
             return;
         }
-        let count = queries.len() / rows.width;
-        let whole = count - count % 4;
-        for (at, rows) in rows.parts() {
-            let scores = &mut scores[at..];
-            for first in (0..whole).step_by(4) {
-                products_of::<S, T, 4>(first, queries, rows, scores, stride);
-            }
-            match count - whole {
-                3 => products_of::<S, T, 3>(whole, queries, rows, scores, stride),
-                2 => products_of::<S, T, 2>(whole, queries, rows, scores, stride),
-                1 => products_of::<S, T, 1>(whole, queries, rows, scores, stride),
-                _ => {}
-            }
+        match queries.len() / rows.width {
+            0 => {}
+            1 => products_of::<S, T, 1, 4>(queries, rows, scores, stride),
+            2 => products_of::<S, T, 2, 4>(queries, rows, scores, stride),
+            _ => products_of::<S, T, 4, 2>(queries, rows, scores, stride),
         }
     }
 }
 
+/// All products, of Q queries and R rows at a time; Q * R is at most 8.
 #[inline(always)]
-fn products_of<S: Lanes, T: Stored, const Q: usize>(
-    first: usize,
+fn products_of<S: Lanes, T: Stored, const Q: usize, const R: usize>(
     queries: &[f32],
     rows: Rows<'_, T>,
     scores: &mut [f32],
     stride: usize,
 ) {
-    let queries: [&[f32]; Q] = std::array::from_fn(|q| &queries[(first + q) * rows.width..][..rows.width]);
-    let whole = rows.count - rows.count % 2;
-    for j in (0..whole).step_by(2) {
-        let sums = tile::<S, T, Q, 2>(queries, [rows.row(j), rows.row(j + 1)]);
-        for (q, sums) in sums.iter().enumerate() {
-            scores[(first + q) * stride + j..][..2].copy_from_slice(sums);
-        }
+    let ahead = rows.ahead();
+    let whole = rows.count - rows.count % R;
+    for j in (0..whole).step_by(R) {
+        rows.prefetch::<S>(j + ahead, R);
+        let of: [&[T]; R] = std::array::from_fn(|r| rows.row(j + r));
+        products_with::<S, T, Q, R>(queries, of, &mut scores[j..], stride);
     }
     for j in whole..rows.count {
-        let sums = tile::<S, T, Q, 1>(queries, [rows.row(j)]);
-        for (q, [sum]) in sums.into_iter().enumerate() {
-            scores[(first + q) * stride + j] = sum;
-        }
+        products_with::<S, T, Q, 1>(queries, [rows.row(j)], &mut scores[j..], stride);
     }
 }
 
-/// All products of Q queries and R rows.
+/// The products of all queries and R rows.
+#[inline(always)]
+fn products_with<S: Lanes, T: Stored, const Q: usize, const R: usize>(
+    queries: &[f32],
+    rows: [&[T]; R],
+    scores: &mut [f32],
+    stride: usize,
+) {
+    let width = rows[0].len();
+    let mut of_q = queries.chunks_exact(Q * width);
+    let mut first = 0;
+    for queries in of_q.by_ref() {
+        let queries: [&[f32]; Q] = std::array::from_fn(|q| &queries[q * width..][..width]);
+        tile::<S, T, Q, R>(queries, rows, &mut scores[first * stride..], stride);
+        first += Q;
+    }
+    let (rest, scores) = (
+        of_q.remainder(),
+        scores.get_mut(first * stride..).unwrap_or_default(),
+    );
+    let rest = |q: usize| &rest[q * width..][..width];
+    match of_q.remainder().len() / width {
+        3 => tile::<S, T, 3, R>([rest(0), rest(1), rest(2)], rows, scores, stride),
+        2 => tile::<S, T, 2, R>([rest(0), rest(1)], rows, scores, stride),
+        1 => tile::<S, T, 1, R>([rest(0)], rows, scores, stride),
+        _ => {}
+    }
+}
+
+/// scores[q * stride + r] for each query and row.
 #[inline(always)]
 fn tile<S: Lanes, T: Stored, const Q: usize, const R: usize>(
     queries: [&[f32]; Q],
     rows: [&[T]; R],
-) -> [[f32; R]; Q] {
+    scores: &mut [f32],
+    stride: usize,
+) {
     let chunks = queries[0].len() / 8;
     let query_chunks: [&[[f32; 8]]; Q] = std::array::from_fn(|q| &queries[q].as_chunks().0[..chunks]);
     let row_chunks: [&[[T; 8]]; R] = std::array::from_fn(|r| &rows[r].as_chunks().0[..chunks]);
-    let mut sums = [[S::splat(0.0); R]; Q];
+    let mut sums = [S::splat(0.0); 8];
     for chunk in 0..chunks {
         let k: [S::V; R] = std::array::from_fn(|r| T::load::<S>(&row_chunks[r][chunk]));
-        for (query, sums) in query_chunks.iter().zip(&mut sums) {
+        for (query, sums) in query_chunks.iter().zip(sums.chunks_exact_mut(R)) {
             let x = S::load(&query[chunk]);
             for (sum, &k) in sums.iter_mut().zip(&k) {
                 *sum = S::multiply_add(x, k, *sum);
             }
         }
     }
-    std::array::from_fn(|q| {
-        std::array::from_fn(|r| {
-            let mut lanes = [0.0; 8];
-            S::store(sums[q][r], &mut lanes);
-            let rest = queries[q].iter().zip(rows[r]).skip(chunks * 8);
-            rest.fold(sum_of(lanes), |sum, (&x, k)| {
-                S::multiply_add_one(x, k.widen(), sum)
-            })
-        })
-    })
-}
-
-#[inline(always)]
-fn sum_of(lanes: [f32; 8]) -> f32 {
-    let [a, b, c, d, e, f, g, h] = lanes;
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
+    let mut products = [0.0; 8];
+    S::store(S::sums(sums), &mut products);
+    for (q, products) in products.chunks_exact_mut(R).take(Q).enumerate() {
+        let done = chunks * 8;
+        if done < queries[q].len() {
+            for (sum, row) in products.iter_mut().zip(rows) {
+                let rest = queries[q][done..].iter().zip(&row[done..]);
+                *sum = rest.fold(*sum, |sum, (&x, k)| S::multiply_add_one(x, k.widen(), sum));
+            }
+        }
+        scores[q * stride..][..R].copy_from_slice(products);
+    }
 }
 
 /// sums[q * width + d] += sum over j, in its order, of weights[q * stride + j] * rows[j][d].
@@ -224,81 +239,57 @@ impl<V: Stored> Kernel for AddWeighted<'_, V> {
     #[inline(always)]
     fn run<S: Lanes>(self) {
         let AddWeighted(weights, stride, rows, sums) = self;
-        let count = sums.len() / rows.width;
-        let whole = count - count % 4;
-        for (at, rows) in rows.parts() {
-            let weights = &weights[at..];
-            for first in (0..whole).step_by(4) {
-                add_weighted_to::<S, V, 4>(first, weights, stride, rows, sums);
+        let ahead = rows.ahead();
+        // A block is of eight queries at most.
+        for (block, sums) in sums.chunks_mut(8 * rows.width).enumerate() {
+            let weights = &weights[8 * block * stride..];
+            let whole = rows.count - rows.count % 4;
+            for j in (0..whole).step_by(4) {
+                rows.prefetch::<S>(j + ahead, 4);
+                let of = std::array::from_fn(|r| rows.row(j + r));
+                add_rows::<S, V, 4>(&weights[j..], stride, of, sums);
             }
-            match count - whole {
-                3 => add_weighted_to::<S, V, 3>(whole, weights, stride, rows, sums),
-                2 => add_weighted_to::<S, V, 2>(whole, weights, stride, rows, sums),
-                1 => add_weighted_to::<S, V, 1>(whole, weights, stride, rows, sums),
-                _ => {}
+            for j in whole..rows.count {
+                add_rows::<S, V, 1>(&weights[j..], stride, [rows.row(j)], sums);
             }
         }
     }
 }
 
+/// R rows for eight queries at most.
 #[inline(always)]
-fn add_weighted_to<S: Lanes, V: Stored, const Q: usize>(
-    first: usize,
+fn add_rows<S: Lanes, V: Stored, const R: usize>(
     weights: &[f32],
     stride: usize,
-    rows: Rows<'_, V>,
+    rows: [&[V]; R],
     sums: &mut [f32],
 ) {
-    let weights: [&[f32]; Q] = std::array::from_fn(|q| &weights[(first + q) * stride..][..rows.count]);
-    let sums = &mut sums[first * rows.width..][..Q * rows.width];
-    let chunks = rows.width / 8;
-    let pairs = chunks - chunks % 2;
-    for chunk in (0..pairs).step_by(2) {
-        add_columns::<S, V, Q, 2>(chunk, weights, rows, sums);
+    let width = rows[0].len();
+    let mut of_queries = [[0.0; R]; 8];
+    let count = sums.len() / width;
+    let of_queries = &mut of_queries[..count];
+    for (q, of_query) in of_queries.iter_mut().enumerate() {
+        of_query.copy_from_slice(&weights[q * stride..][..R]);
     }
-    for chunk in pairs..chunks {
-        add_columns::<S, V, Q, 1>(chunk, weights, rows, sums);
-    }
-    for d in chunks * 8..rows.width {
-        for (q, weights) in weights.iter().enumerate() {
-            let sum = &mut sums[q * rows.width + d];
-            for (j, &weight) in weights.iter().enumerate() {
-                *sum = S::multiply_add_one(weight, rows.row(j)[d].widen(), *sum);
-            }
+    let chunks = width / 8;
+    let row_chunks: [&[[V; 8]]; R] = std::array::from_fn(|r| &rows[r].as_chunks().0[..chunks]);
+    for chunk in 0..chunks {
+        let v = row_chunks.map(|row| V::load::<S>(&row[chunk]));
+        for (sums, weights) in sums.chunks_exact_mut(width).zip(&*of_queries) {
+            let Some(sums) = sums.as_chunks_mut().0.get_mut(chunk) else {
+                continue;
+            };
+            let sum = weights.iter().zip(&v).fold(S::load(sums), |sum, (&weight, &v)| {
+                S::multiply_add(S::splat(weight), v, sum)
+            });
+            S::store(sum, sums);
         }
     }
-}
-
-/// C chunks of eight columns, from one on, for Q queries.
-#[inline(always)]
-fn add_columns<S: Lanes, V: Stored, const Q: usize, const C: usize>(
-    chunk: usize,
-    weights: [&[f32]; Q],
-    rows: Rows<'_, V>,
-    sums: &mut [f32],
-) {
-    let mut lanes = [[S::splat(0.0); C]; Q];
-    for (q, lanes) in lanes.iter_mut().enumerate() {
-        let sums = &sums[q * rows.width + chunk * 8..][..C * 8];
-        for (lanes, sums) in lanes.iter_mut().zip(sums.as_chunks().0) {
-            *lanes = S::load(sums);
-        }
-    }
-    for j in 0..rows.count {
-        let row = &rows.row(j)[chunk * 8..][..C * 8];
-        let chunks = &row.as_chunks::<8>().0[..C];
-        let v: [S::V; C] = std::array::from_fn(|c| V::load::<S>(&chunks[c]));
-        for (weights, lanes) in weights.iter().zip(&mut lanes) {
-            let weight = S::splat(weights[j]);
-            for (lanes, &v) in lanes.iter_mut().zip(&v) {
-                *lanes = S::multiply_add(weight, v, *lanes);
-            }
-        }
-    }
-    for (q, lanes) in lanes.iter().enumerate() {
-        let sums = &mut sums[q * rows.width + chunk * 8..][..C * 8];
-        for (&lanes, sums) in lanes.iter().zip(sums.as_chunks_mut().0) {
-            S::store(lanes, sums);
+    for d in chunks * 8..width {
+        for (sums, weights) in sums.chunks_exact_mut(width).zip(&*of_queries) {
+            sums[d] = weights.iter().zip(&rows).fold(sums[d], |sum, (&weight, row)| {
+                S::multiply_add_one(weight, row[d].widen(), sum)
+            });
         }
     }
 }
@@ -325,129 +316,124 @@ pub(in crate::native::kernels) fn dot<T: Number>(x: &[T::Wide], k: &[T]) -> T::W
 /// `double` computes it in f64.
 pub(super) fn softmax<W: Number<Wide = W> + Real>(scores: &mut [W], sink: Option<W>, double: bool) {
     if double {
-        return softmax_in::<W, f64>(scores, sink);
+        let Exponentials { sum, .. } = exponentials_in::<W, f64>(scores, sink);
+        return divide_in::<W, f64>(scores, sum);
     }
+    let Exponentials { sum, .. } = exponentials(scores, sink);
+    divide_in::<W, W>(scores, sum);
+}
+
+/// The largest of some scores, and the sum of e^(score - largest).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exponentials<W> {
+    pub largest: W,
+    pub sum: W,
+}
+
+impl<W: Scalar> Exponentials<W> {
+    /// Of scores that have been divided by their sum.
+    pub const DIVIDED: Self = Exponentials {
+        largest: W::ZERO,
+        sum: W::ONE,
+    };
+}
+
+/// e^(score - largest) in place, the sink counted; all zeros, and so their sum, if no score is
+/// above -inf.
+pub(super) fn exponentials<W: Number<Wide = W> + Real>(scores: &mut [W], sink: Option<W>) -> Exponentials<W> {
     let sink_float = sink.map(|sink| sink.to_f64() as f32);
     match W::as_f32_mut(scores) {
-        Some(scores) => simd::run(Softmax(scores, sink_float)),
-        None => softmax_in::<W, W>(scores, sink),
+        Some(scores) => {
+            let Exponentials { largest, sum } = simd::run(ExponentialsOf(scores, sink_float));
+            Exponentials {
+                largest: W::from_f64(largest.into()),
+                sum: W::from_f64(sum.into()),
+            }
+        }
+        None => exponentials_in::<W, W>(scores, sink),
     }
 }
 
-fn softmax_in<W: Real, P: Real>(scores: &mut [W], sink: Option<W>) {
+fn exponentials_in<W: Real, P: Real>(scores: &mut [W], sink: Option<W>) -> Exponentials<P> {
     let lowest = sink.unwrap_or(W::LOWEST);
     let max = scores.iter().fold(lowest, |max, &score| max.max(score));
+    let largest = P::from_f64(max.to_f64());
     if max == W::LOWEST {
         scores.fill(W::ZERO);
-        return;
+        return Exponentials {
+            largest,
+            sum: P::ZERO,
+        };
     }
-    let max = P::from_f64(max.to_f64());
-    let exp_of = |score: W| P::from_f64(score.to_f64()).sub(max).exp();
+    let exp_of = |score: W| P::from_f64(score.to_f64()).sub(largest).exp();
     let mut sum = sink.map_or(P::ZERO, exp_of);
     for score in scores.iter_mut() {
         let exp = exp_of(*score);
         *score = W::from_f64(exp.to_f64());
         sum = sum.add(exp);
     }
-    for score in scores {
-        *score = W::from_f64(P::from_f64(score.to_f64()).div(sum).to_f64());
+    Exponentials { largest, sum }
+}
+
+fn divide_in<W: Real, P: Real>(scores: &mut [W], sum: P) {
+    if sum != P::ZERO {
+        for score in scores {
+            *score = W::from_f64(P::from_f64(score.to_f64()).div(sum).to_f64());
+        }
     }
 }
 
-struct Softmax<'a>(&'a mut [f32], Option<f32>);
+struct ExponentialsOf<'a>(&'a mut [f32], Option<f32>);
 
-impl Kernel for Softmax<'_> {
-    type Output = ();
+impl Kernel for ExponentialsOf<'_> {
+    type Output = Exponentials<f32>;
 
     #[inline(always)]
-    fn run<S: Lanes>(self) {
-        let Softmax(scores, sink) = self;
-        let (chunks, rest) = scores.as_chunks_mut::<8>();
+    fn run<S: Lanes>(self) -> Exponentials<f32> {
+        let ExponentialsOf(scores, sink) = self;
+        let (chunks, rest) = scores.as_chunks::<8>();
         // A NaN is passed over here, and makes the sum NaN below.
         let larger = |a: f32, b: f32| if b > a { b } else { a };
         let mut lanes = [f32::NEG_INFINITY; 8];
-        for chunk in &*chunks {
+        for chunk in chunks {
             for (lane, &score) in lanes.iter_mut().zip(chunk) {
                 *lane = larger(*lane, score);
             }
         }
-        let max = lanes
+        let largest = lanes
             .iter()
-            .chain(&*rest)
+            .chain(rest)
             .fold(f32::NEG_INFINITY, |a, &b| larger(a, b));
-        let max = larger(max, sink.unwrap_or(f32::NEG_INFINITY));
-        if max == f32::NEG_INFINITY {
+        let largest = larger(largest, sink.unwrap_or(f32::NEG_INFINITY));
+        if largest == f32::NEG_INFINITY {
             let nan = |score: &f32| score.is_nan();
-            let value = match chunks.iter().flatten().chain(&*rest).any(nan) {
+            let sum = match chunks.iter().flatten().chain(rest).any(nan) {
                 true => f32::NAN,
                 false => 0.0,
             };
-            scores.fill(value);
-            return;
+            scores.fill(sum);
+            return Exponentials { largest, sum };
         }
-        let mut last = [f32::NEG_INFINITY; 8];
+        in_place(scores, |score| exp::<S>(score - largest));
+        let (chunks, rest) = scores.as_chunks::<8>();
+        let mut last = [0.0; 8];
         last[..rest.len()].copy_from_slice(rest);
+        let one = S::splat(1.0);
+        let add = |sum, chunk| S::multiply_add(S::load(chunk), one, sum);
         let mut sums = [0.0; 8];
-        for chunk in chunks.iter_mut().chain([&mut last]) {
-            *chunk = exp::<S>(chunk.map(|score| score - max));
-            for (sum, &exp) in sums.iter_mut().zip(&*chunk) {
-                *sum += exp;
-            }
-        }
-        let sink = sink.map_or(0.0, |sink| exp::<S>([sink - max; 8])[0]);
-        let sum = sink + sum_of(sums);
-        for chunk in chunks {
-            *chunk = chunk.map(|exp| exp / sum);
-        }
-        for (score, exp) in rest.iter_mut().zip(last) {
-            *score = exp / sum;
+        S::store(chunks.iter().chain([&last]).fold(S::splat(0.0), add), &mut sums);
+        let sink = sink.map_or(0.0, |sink| exp::<S>(sink - largest));
+        Exponentials {
+            largest,
+            sum: sink + sum_of(sums),
         }
     }
 }
 
-/// e^x for x up to 0, to two units in the last place; zero below 2^-126, NaN for NaN.
-///
-/// With n the whole number next to x / ln 2 and r = x - n ln 2, e^x = 2^n e^r, and e^r is
-/// 1 + r + r^2 p(r), p the minimax polynomial of the Cephes library.
 #[inline(always)]
-fn exp<S: Lanes>(x: [f32; 8]) -> [f32; 8] {
-    const LEAST: f32 = -87.33;
-    /// Adding it leaves a whole number in the low bits.
-    const ROUND: f32 = 12_582_912.0;
-    const LN_2_HIGH: f32 = 0.693_359_4;
-    const LN_2_LOW: f32 = -2.121_944_4e-4;
-    const P: [f32; 6] = [
-        1.987_569_1e-4,
-        1.398_199_9e-3,
-        8.333_452e-3,
-        4.166_579_6e-2,
-        1.666_666_5e-1,
-        5e-1,
-    ];
-    let clamped = S::load(&x.map(|x| if x > LEAST { x } else { LEAST }));
-    let splat = S::splat;
-    let mut shifted = [0.0; 8];
-    S::store(
-        S::multiply_add(clamped, splat(std::f32::consts::LOG2_E), splat(ROUND)),
-        &mut shifted,
-    );
-    let n = S::load(&shifted.map(|shifted| shifted - ROUND));
-    let r = S::multiply_add(n, splat(-LN_2_HIGH), clamped);
-    let r = S::multiply_add(n, splat(-LN_2_LOW), r);
-    let mut p = splat(P[0]);
-    for &next in &P[1..] {
-        p = S::multiply_add(p, r, splat(next));
-    }
-    let mut of_r = [0.0; 8];
-    let zero = splat(0.0);
-    let square = S::multiply_add(r, r, zero);
-    let one_more = S::multiply_add(r, splat(1.0), splat(1.0));
-    S::store(S::multiply_add(p, square, one_more), &mut of_r);
-    std::array::from_fn(|i| {
-        let power = f32::from_bits((shifted[i].to_bits() << 23).wrapping_add(127 << 23));
-        let value = if x[i] > LEAST { of_r[i] * power } else { 0.0 };
-        if x[i].is_nan() { x[i] } else { value }
-    })
+fn sum_of(lanes: [f32; 8]) -> f32 {
+    let [a, b, c, d, e, f, g, h] = lanes;
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
 #[cfg(test)]
