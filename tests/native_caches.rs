@@ -25,14 +25,18 @@ const WIDTH: i64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     GroupQueryAttention,
+    /// The same with a cache of codes of so many bits.
+    Quantised(usize),
     MultiHeadAttention,
     Attention,
     /// Concat, and attention out of many nodes.
     WrittenOut,
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 6] = [
     Kind::GroupQueryAttention,
+    Kind::Quantised(8),
+    Kind::Quantised(4),
     Kind::MultiHeadAttention,
     Kind::Attention,
     Kind::WrittenOut,
@@ -41,8 +45,21 @@ const KINDS: [Kind; 4] = [
 impl Kind {
     fn kv_heads(self) -> usize {
         match self {
-            Kind::GroupQueryAttention | Kind::Attention => 1,
+            Kind::GroupQueryAttention | Kind::Quantised(_) | Kind::Attention => 1,
             Kind::MultiHeadAttention | Kind::WrittenOut => 2,
+        }
+    }
+
+    fn is_group_query(self) -> bool {
+        matches!(self, Kind::GroupQueryAttention | Kind::Quantised(_))
+    }
+
+    /// The type of the cache, and the elements of a row.
+    fn cache(self, dtype: DataType) -> (DataType, usize) {
+        match self {
+            Kind::Quantised(4) => (DataType::Uint8, SIZE / 2),
+            Kind::Quantised(_) => (DataType::Int8, SIZE),
+            _ => (dtype, SIZE),
         }
     }
 }
@@ -97,7 +114,7 @@ fn decoder(kind: Kind, dtype: DataType) -> Model {
         .initializer(Tensor::ints("flat", &[3], &[0, 0, -1]))
         .initializer(Tensor::raw("scale", ty, &[], &bytes_of(dtype, &[0.5])))
         .node(Node::new("Gather", &["table", "input_ids"], &["x0"]));
-    if kind == Kind::GroupQueryAttention {
+    if kind.is_group_query() {
         model = model
             .input("attention_mask", INT64, "[1, t]")
             .initializer(weight("cos", 3, [256, 2]))
@@ -109,6 +126,17 @@ fn decoder(kind: Kind, dtype: DataType) -> Model {
             .node(Node::new("Shape", &["attention_mask"], &["shape"]))
             .node(Node::new("Gather", &["shape", "second"], &["all"]))
             .node(Node::new("Cast", &["all"], &["total"]).int("to", INT32.into()));
+    }
+    if let Kind::Quantised(bits) = kind {
+        let step = 4.0 / 2f32.powi(bits as i32 - 1);
+        let steps = [1.0, 0.75, 0.5, 1.25].map(|factor| factor * step);
+        let scale = |name: &str, dims: &[i64], values: &[f32]| {
+            let bytes = bytes_of(DataType::Float32, values);
+            Tensor::raw(name, code(DataType::Float32), dims, &bytes)
+        };
+        model = model
+            .initializer(scale("k_scale", &[1], &[step]))
+            .initializer(scale("v_scale", &[1, 1, 1, SIZE as i64], &steps));
     }
     for layer in 0..LAYERS {
         let name = |what: &str| format!("{what}{layer}");
@@ -128,9 +156,10 @@ fn decoder(kind: Kind, dtype: DataType) -> Model {
                 .node(Node::new("MatMul", &[&x, &weight_name], &[from]));
         }
         for (past, present) in [(&past_k, &k_out), (&past_v, &v_out)] {
+            let (ty, size) = kind.cache(dtype);
             model = model
-                .input(past, ty, &format!("[1, {kv_heads}, p, {SIZE}]"))
-                .output(present, ty, &format!("[1, {kv_heads}, t, {SIZE}]"));
+                .input(past, code(ty), &format!("[1, {kv_heads}, p, {size}]"))
+                .output(present, code(ty), &format!("[1, {kv_heads}, t, {size}]"));
         }
         let outputs = [y.as_str(), &k_out, &v_out];
         model = match kind {
@@ -144,6 +173,23 @@ fn decoder(kind: Kind, dtype: DataType) -> Model {
                 .int("num_heads", 2)
                 .int("kv_num_heads", 1)
                 .int("do_rotary", 1),
+            ),
+            Kind::Quantised(bits) => model.node(
+                Node::new(
+                    "GroupQueryAttention",
+                    &[
+                        &q, &k, &v, &past_k, &past_v, "lengths", "total", "cos", "sin", "", "", "",
+                        "k_scale", "v_scale",
+                    ],
+                    &outputs,
+                )
+                .domain(CONTRIB)
+                .int("num_heads", 2)
+                .int("kv_num_heads", 1)
+                .int("do_rotary", 1)
+                .string("k_quant_type", "PER_TENSOR")
+                .string("v_quant_type", "PER_CHANNEL")
+                .int("kv_cache_bit_width", bits as i64),
             ),
             Kind::MultiHeadAttention => model.node(
                 Node::new(
@@ -230,7 +276,7 @@ fn names(what: &str) -> String {
 
 fn pipeline(kind: Kind, session: NativeSession) -> Pipeline {
     let mask = match kind {
-        Kind::GroupQueryAttention => "attention_mask_input: attention_mask",
+        kind if kind.is_group_query() => "attention_mask_input: attention_mask",
         _ => "",
     };
     let yaml = format!(
@@ -333,7 +379,8 @@ fn a_step_writes_its_own_rows_however_long_the_context_is() {
     for kind in KINDS {
         for dtype in TYPES {
             let [in_place, copied] = both(kind, dtype);
-            let rows = (2 * LAYERS * kind.kv_heads() * SIZE * dtype.size()) as u64;
+            let (ty, size) = kind.cache(dtype);
+            let rows = (2 * LAYERS * kind.kv_heads() * size * ty.size()) as u64;
             let mut a = run(&in_place, &PROMPT, None);
             let mut b = run(&copied, &PROMPT, None);
             assert_eq!(written(&mut a), rows * PROMPT.len() as u64);

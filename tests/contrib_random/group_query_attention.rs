@@ -243,7 +243,8 @@ fn resident() -> impl Strategy<Value = Resident> {
     let sizes = (
         1usize..4,
         1usize..5,
-        0usize..12,
+        // Some are long enough to be read in several spans.
+        prop_oneof![12 => 0usize..12, 1 => 500usize..1100],
         0usize..3,
         1usize..3,
         1usize..3,
@@ -326,7 +327,7 @@ impl Resident {
             (self.bits > 0).then(|| Value::raw(FLOAT, &scale_dims, bytes))
         };
         let (k_scale, v_scale) = (scale(), scale());
-        let mut angles = || self.rotary.then(|| numbers.value(&[20, 8], 1.0));
+        let mut angles = || self.rotary.then(|| numbers.value(&[1200, 8], 1.0));
         let (cos, sin) = (angles(), angles());
         let mut case = Case::new("GroupQueryAttention")
             .input(numbers.value(&[b, s, n * size], 1.5))

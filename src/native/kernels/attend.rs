@@ -18,12 +18,14 @@
 //! are in [`rows`].
 
 mod cache;
+mod codes;
 mod rows;
 mod share;
 
 use std::ops::Range;
 
 pub(super) use self::cache::{Cache, CacheSizes};
+pub(super) use self::codes::{Code, CodeRows, DECODED, Scales};
 pub(super) use self::rows::dot;
 use self::rows::{Exponentials, Rows, exponentials, softmax};
 use self::share::Share;

@@ -215,7 +215,7 @@ impl Operator for GroupQueryAttention {
 
     fn past_of(&self, output: usize) -> Option<usize> {
         match output {
-            _ if self.quantization.is_some() || self.window_cache.is_some() => None,
+            _ if self.window_cache.is_some() => None,
             PRESENT_KEY => Some(PAST_KEY),
             PRESENT_VALUE => Some(PAST_VALUE),
             _ => None,

@@ -11,14 +11,14 @@
 //! the window W) holds the last L in its first rows, L = T as long as they fit, and then
 //! T - G ceil((T - C) / G), G = C - W + 1. Rows after them are zero.
 
-use super::attend::{Attend, Cache, Heads, Layout};
+use super::attend::{Attend, Cache, Code, CodeRows, DECODED, Heads, Layout, Scales};
 use super::group_query_attention::{
-    GroupQueryAttention, Lengths, PAST_KEY, PAST_VALUE, PRESENT_KEY, PRESENT_VALUE, Projected, wrong_dims,
+    GroupQueryAttention, Lengths, PAST_KEY, PAST_VALUE, PRESENT_KEY, PRESENT_VALUE, Projected,
 };
-use super::number::{Float, Scalar};
+use super::number::{Float, Number};
 use super::prepared_heads::Prepare;
-use super::quantized::Quantized;
-use crate::native::element::{ElementType, F8E4M3FN};
+use crate::component::count_cache_write;
+use crate::native::element::ElementType;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, RunContext};
 use crate::native::tensor::{TensorRef, as_bytes, element_count};
@@ -97,120 +97,13 @@ impl WindowCache {
     }
 }
 
-/// How the elements of a cache lie in bytes.
-#[derive(Clone, Copy)]
-enum Code {
-    Int8,
-    Float8,
-    Nibbles,
-}
-
-impl Code {
-    fn of(ty: ElementType, quantization: Quantization) -> Result<Self, OpError> {
-        match (ty, quantization.bits) {
-            (ElementType::Int8, 8) => Ok(Code::Int8),
-            (ElementType::Float8E4M3FN, 8) => Ok(Code::Float8),
-            (ElementType::Uint8, 4) => Ok(Code::Nibbles),
-            (other, _) => Err(super::unsupported(
-                other,
-                "a cache of int8 or float8e4m3fn with 8 bits, or of uint8 with 4",
-            )),
-        }
-    }
-
-    fn decode(self, row: &[u8], i: usize) -> f32 {
-        match self {
-            Code::Int8 => f32::from(row[i] as i8),
-            Code::Float8 => F8E4M3FN(row[i]).to_f64() as f32,
-            Code::Nibbles => f32::from(row[i / 2] >> (4 * (i % 2)) & 15) - 8.0,
-        }
-    }
-
-    fn encode(self, value: f32) -> u8 {
-        match self {
-            Code::Int8 => <i8 as Quantized>::nearest(value.into(), true) as u8,
-            Code::Float8 => F8E4M3FN::nearest(value.into(), true).0,
-            Code::Nibbles => (value.round_ties_even().clamp(-8.0, 7.0) + 8.0) as u8,
-        }
-    }
-}
-
-/// The scales of keys or values.
-struct Scales<'a> {
-    code: Code,
-    /// One, or one for each channel of each head.
-    scales: &'a [f32],
-    size: usize,
-}
-
-impl<'a> Scales<'a> {
-    fn new(
-        cx: &RunContext<'a>,
-        index: usize,
-        per_channel: bool,
-        code: Code,
-        [heads, size]: [usize; 2],
-    ) -> Result<Self, OpError> {
-        let tensor = cx.required(index)?;
-        let expected = if per_channel {
-            element_count(&[heads, size])?
-        } else {
-            1
-        };
-        if tensor.len() != expected {
-            return Err(wrong_dims(index, &tensor, format!("{expected} elements in all")));
-        }
-        Ok(Scales {
-            code,
-            scales: tensor.slice()?,
-            size,
-        })
-    }
-
-    fn scale(&self, head: usize, i: usize) -> f32 {
-        match self.scales {
-            &[scale] => scale,
-            scales => scales[head * self.size + i],
-        }
-    }
-
-    fn decode<W: Scalar>(&self, head: usize, row: &[u8], to: &mut [W]) {
-        for (i, to) in to.iter_mut().enumerate() {
-            *to = W::from_f64((self.code.decode(row, i) * self.scale(head, i)).into());
-        }
-    }
-
-    /// The code of an element.
-    fn code_of<W: Scalar>(&self, head: usize, i: usize, x: W) -> u8 {
-        self.code.encode(x.to_f64() as f32 / self.scale(head, i))
-    }
-
-    fn encode<W: Scalar>(&self, head: usize, row: &[W], to: &mut [u8]) {
-        match self.code {
-            Code::Nibbles => {
-                for (at, (to, pair)) in to.iter_mut().zip(row.chunks(2)).enumerate() {
-                    let code = |i: usize| pair.get(i).map_or(8, |&x| self.code_of(head, 2 * at + i, x));
-                    *to = code(0) | code(1) << 4;
-                }
-            }
-            _ => {
-                for (i, (to, &x)) in to.iter_mut().zip(row).enumerate() {
-                    *to = self.code_of(head, i, x);
-                }
-            }
-        }
-    }
-
-    /// What is left of a row when it is stored.
-    fn round<W: Scalar>(&self, head: usize, row: &mut [W]) {
-        for (i, x) in row.iter_mut().enumerate() {
-            // A nibble is decoded from the low bits.
-            let code = [self.code_of(head, i, *x)];
-            let decoded = self.code.decode(&code, 0);
-            *x = W::from_f64((decoded * self.scale(head, i)).into());
-        }
-    }
-}
+/// Keys (0) or values (1) of a step, and what is done to a row of them, of batch item and index,
+/// before it is stored.
+type NewRows<'a, T> = (
+    usize,
+    Heads<'a, T>,
+    &'a dyn Fn(&[T], usize, usize, &mut [<T as Number>::Wide]),
+);
 
 /// Which keys and values a run works on.
 struct Rows {
@@ -230,6 +123,9 @@ impl GroupQueryAttention {
         prepare: &Prepare<'_, T>,
         attend: Attend,
     ) -> Result<(), OpError> {
+        if self.window_cache.is_none() && cx.output_used(PRESENT_KEY) && cx.output_used(PRESENT_VALUE) {
+            return self.run_on_codes(cx, p, lengths, prepare, &attend);
+        }
         let capacity = lengths.past_rows;
         if let Some(cache) = self.window_cache.filter(|cache| capacity < cache.window) {
             return Err(OpError::Message(format!(
@@ -309,6 +205,122 @@ impl GroupQueryAttention {
         )
     }
 
+    /// With a quantised cache of all steps: the new keys and values go into it, and attention reads
+    /// it as it lies there.
+    fn run_on_codes<T: Float>(
+        &self,
+        cx: &mut RunContext<'_>,
+        p: &Projected<'_, T>,
+        lengths: &Lengths<'_>,
+        prepare: &Prepare<'_, T>,
+        attend: &Attend,
+    ) -> Result<(), OpError> {
+        if p.size > DECODED {
+            let message = format!("a quantised cache of heads of {}, more than {DECODED}", p.size);
+            return Err(OpError::Unsupported(message));
+        }
+        let scratch_len = attend
+            .scratch_len(p.size, cx.workers())
+            .and_then(|len| len.checked_add(p.size));
+        let scratch_len = scratch_len.ok_or_else(|| OpError::TooLarge {
+            dims: [p.batch, self.kv_heads, lengths.total, p.size]
+                .into_iter()
+                .collect(),
+        })?;
+        let (row, scratch) = cx.scratch::<T::Wide>(scratch_len)?.split_at_mut(p.size);
+        let key = |x: &[T], b: usize, i: usize, row: &mut [T::Wide]| prepare.key(x, b, i, row);
+        let value = |x: &[T], _: usize, _: usize, row: &mut [T::Wide]| T::widen_all(x, row);
+        let keys = self.grown_codes(cx, p, lengths, (0, p.k, &key), row)?;
+        let values = self.grown_codes(cx, p, lengths, (1, p.v, &value), row)?;
+        self.finish::<T>(cx, p, lengths, prepare, attend, (&keys, &values), &|_| 0, scratch)
+    }
+
+    /// The keys (0) or values (1) of the present, which is written: where the past lies, the rows
+    /// behind it alone.
+    fn grown_codes<'c, T: Float>(
+        &self,
+        cx: &mut RunContext<'c>,
+        p: &Projected<'_, T>,
+        lengths: &Lengths<'_>,
+        (which, new, prepare): NewRows<'_, T>,
+        row: &mut [T::Wide],
+    ) -> Result<CodeRows<'c>, OpError> {
+        let scales = self.scales(cx, p, which)?;
+        let scales = scales.ok_or_else(|| OpError::Message("the cache is not quantised".into()))?;
+        let (input, output) = ([PAST_KEY, PAST_VALUE][which], [PRESENT_KEY, PRESENT_VALUE][which]);
+        let past = cx.input(input);
+        let ty = match (past, &self.quantization) {
+            (Some(past), _) => past.element_type(),
+            (None, Some(quantization)) => quantization.default_type(),
+            (None, None) => T::TYPE,
+        };
+        let width = scales.row_bytes();
+        let layout = |rows| Layout::heads_first(self.kv_heads, rows, width);
+        let (past_rows, present_rows) = (lengths.past_rows, lengths.past_rows.max(lengths.total));
+        let dims = [p.batch, self.kv_heads, present_rows, width];
+        let mut write_new = |to: &mut [u8], layout: Layout| {
+            for b in 0..p.batch {
+                // What is past a batch item's length is not kept, as in a prompt that is padded.
+                let past = lengths.past(b);
+                for h in 0..self.kv_heads {
+                    for i in 0..p.new.min(present_rows.saturating_sub(past)) {
+                        prepare(new.row(b, h, i), b, i, row);
+                        let at = layout.start(b, h, past + i);
+                        scales.encode(h, row, &mut to[at..][..width]);
+                    }
+                }
+            }
+        };
+        let mut old: (&[u8], Layout) = (&[], layout(past_rows));
+        if let Some(room) = cx.cache::<u8>(output)? {
+            let all = element_count(&[p.batch, self.kv_heads, room.rows, width])?;
+            if room.elements.len() != all || room.rows < past_rows {
+                return Err(OpError::Message(format!(
+                    "a cache of {} bytes is not {dims:?} with {} rows",
+                    room.elements.len(),
+                    room.rows
+                )));
+            }
+            // Rows that some batch item does not use would have to be overwritten.
+            let appends = past_rows.checked_add(p.new) == Some(present_rows)
+                && present_rows <= room.rows
+                && (0..p.batch).all(|b| lengths.past(b) == past_rows);
+            if appends {
+                if width > 0 {
+                    write_new(room.elements, layout(room.rows));
+                }
+                count_cache_write(p.batch * self.kv_heads * p.new * width);
+                cx.output_in_cache(output, ty, &dims)?;
+                return Ok(CodeRows {
+                    bytes: room.elements,
+                    layout: layout(room.rows),
+                    scales,
+                });
+            }
+            old = (room.elements, layout(room.rows));
+        } else if let Some(past) = past {
+            old.0 = past.bytes()?;
+        }
+        let present = cx.output_bytes(output, ty, &dims)?.zeroed();
+        let to = layout(present_rows);
+        if !present.is_empty() {
+            for b in 0..p.batch {
+                let kept = lengths.past(b) * width;
+                for h in 0..self.kv_heads {
+                    let from = &old.0[old.1.start(b, h, 0)..][..kept];
+                    present[to.start(b, h, 0)..][..kept].copy_from_slice(from);
+                }
+            }
+            write_new(present, to);
+        }
+        count_cache_write(present.len());
+        Ok(CodeRows {
+            bytes: present,
+            layout: to,
+            scales,
+        })
+    }
+
     fn scales<'a, T>(
         &self,
         cx: &RunContext<'a>,
@@ -320,20 +332,19 @@ impl GroupQueryAttention {
         };
         let past = cx.input([PAST_KEY, PAST_VALUE][which]);
         let ty = past.map_or(quantization.default_type(), |past| past.element_type());
-        let code = Code::of(ty, quantization)?;
+        let code = Code::of(ty, quantization.bits)?;
         let sizes = [self.kv_heads, p.size];
         let (index, per_channel) = ([K_SCALE, V_SCALE][which], quantization.per_channel[which]);
         Scales::new(cx, index, per_channel, code, sizes).map(Some)
     }
 
     /// All keys (0) or values (1) that are used, as they are after they have been stored.
-    #[expect(clippy::type_complexity, reason = "what is done to a new row")]
     fn fill<T: Float>(
         &self,
         cx: &RunContext<'_>,
         p: &Projected<'_, T>,
         rows: &Rows,
-        (which, new, prepare): (usize, Heads<'_, T>, &dyn Fn(&[T], usize, usize, &mut [T::Wide])),
+        (which, new, prepare): NewRows<'_, T>,
         to: &mut [T::Wide],
     ) -> Result<(), OpError> {
         let scales = self.scales(cx, p, which)?;

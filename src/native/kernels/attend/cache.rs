@@ -182,11 +182,8 @@ impl<P: Number, N: Number<Wide = P::Wide>> Keys<P::Wide> for Cache<'_, P, N> {
 
 impl<W: Scalar + Number<Wide = W>, P: Number, N: Number<Wide = P::Wide>> Values<W> for Cache<'_, P, N> {
     fn weighted_sums(&self, b: usize, head: usize, weights: &Weights<'_, W>, sums: &mut [W]) {
-        sums.fill(W::ZERO);
-        let width = self.new.layout.width;
         let stride = weights.keys.len();
-        // Keys of `range` for the queries from `first` on, as many as `sums` are for.
-        let add = |first: usize, range: Range<usize>, sums: &mut [W]| {
+        for_visible(weights, self.new.layout.width, sums, |first, range, sums| {
             let (old, new) = self.parts(b, &range);
             let at = first * stride + range.start - weights.keys.start;
             let first_new = at + old.len();
@@ -196,30 +193,37 @@ impl<W: Scalar + Number<Wide = W>, P: Number, N: Number<Wide = P::Wide>> Values<
             }
             let weights = weights.weights.get(first_new..).unwrap_or_default();
             add_weighted(weights, stride, self.new.rows(b, head, new), sums);
-        };
-        // What all see is added for all at once; what only some see would be 0 * v for the
-        // others, which is no zero if v is not finite.
-        let start = weights.visible.iter().map(|visible| visible.start).max();
-        let end = weights.visible.iter().map(|visible| visible.end).min();
-        let common = start.unwrap_or(0)..end.unwrap_or(0);
-        let each = |part: &dyn Fn(&Range<usize>) -> Range<usize>, sums: &mut [W]| {
-            for (q, (visible, sums)) in weights
-                .visible
-                .iter()
-                .zip(sums.chunks_exact_mut(width.max(1)))
-                .enumerate()
-            {
-                let range = part(visible);
-                if !range.is_empty() {
-                    add(q, range, sums);
-                }
-            }
-        };
-        if common.is_empty() {
-            return each(&Range::clone, sums);
-        }
-        each(&|visible| visible.start..common.start, sums);
-        add(0, common.clone(), sums);
-        each(&|visible| common.end..visible.end, sums);
+        });
     }
+}
+
+/// Clears the sums and adds to them what each query sees. `add` adds the keys of a range for the
+/// queries from one on, as many as it is given sums for.
+pub(super) fn for_visible<W: Scalar>(
+    weights: &Weights<'_, W>,
+    width: usize,
+    sums: &mut [W],
+    add: impl Fn(usize, Range<usize>, &mut [W]),
+) {
+    sums.fill(W::ZERO);
+    // What all see is added for all at once; what only some see would be 0 * v for the
+    // others, which is no zero if v is not finite.
+    let start = weights.visible.iter().map(|visible| visible.start).max();
+    let end = weights.visible.iter().map(|visible| visible.end).min();
+    let common = start.unwrap_or(0)..end.unwrap_or(0);
+    let each = |part: &dyn Fn(&Range<usize>) -> Range<usize>, sums: &mut [W]| {
+        let rows = sums.chunks_exact_mut(width.max(1));
+        for (q, (visible, sums)) in weights.visible.iter().zip(rows).enumerate() {
+            let range = part(visible);
+            if !range.is_empty() {
+                add(q, range, sums);
+            }
+        }
+    };
+    if common.is_empty() {
+        return each(&Range::clone, sums);
+    }
+    each(&|visible| visible.start..common.start, sums);
+    add(0, common.clone(), sums);
+    each(&|visible| common.end..visible.end, sums);
 }
