@@ -312,11 +312,14 @@ fn rows_of(shape: &[i64], role: &OutputRole) -> usize {
     usize::try_from(rows).unwrap_or(0)
 }
 
-/// Rows to make room for when a cache needs `rows`: up to twice as many, and no more than a
-/// sequence can have.
+/// Rows to make room for when a cache needs `rows`: up to twice as many and those of the steps
+/// that come next, and no more than a sequence can have.
 fn spare_rows(rows: usize, context_length: Option<u64>) -> usize {
     const FEWEST: usize = 64;
-    let spare = rows.checked_next_power_of_two().unwrap_or(rows).max(FEWEST);
+    /// A prompt just below a power of two is not copied by the first steps after it.
+    const SOON: usize = 32;
+    let needed = rows.saturating_add(SOON);
+    let spare = needed.checked_next_power_of_two().unwrap_or(rows).max(FEWEST);
     match context_length.and_then(|limit| usize::try_from(limit).ok()) {
         Some(limit) => spare.min(limit).max(rows),
         None => spare,
