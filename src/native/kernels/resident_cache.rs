@@ -5,7 +5,8 @@
 //! size] with `kv_cache_bit_width` 8, and with 4 uint8 [..., size / 2], two codes of -8 to 7, each plus 8,
 //! a byte, the first in the low bits.
 //!   k_scale, v_scale   float, one element, or [1, kv_num_heads, 1, size]
-//! New keys and values are used as what their codes stand for.
+//! New keys and values are used as what their codes stand for. Attention reads the codes where they lie,
+//! and a cache that the caller has memory for is made longer there.
 //!
 //! Of the size of the window, with `sliding_window_cache`: of T keys in all, a cache of C rows (at least
 //! the window W) holds the last L in its first rows, L = T as long as they fit, and then
