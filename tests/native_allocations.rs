@@ -1,5 +1,6 @@
-//! A repeated step of the native runtime allocates nothing: buffers, plans and lists are
-//! kept from the runs before. A test binary of its own, because it counts every allocation.
+//! A repeated step of the native runtime, and of the loop around it, allocates nothing: buffers,
+//! plans and lists are kept from the runs before. A test binary of its own, because it counts every
+//! allocation.
 #![cfg(feature = "native")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,10 +10,13 @@ use std::sync::Arc;
 
 use oxpipe::component::{
     AlignedBytes, ComponentSession, DataType, Input, ModelSource, Output, OutputResult, RunControl,
-    TensorView,
+    SharedBytes, TensorView,
 };
 use oxpipe::native::{NativeOptions, NativeSession};
-use oxpipe_test_support::onnx_writer::{FLOAT, Model, Node, Tensor};
+use oxpipe::package::PackageSource;
+use oxpipe::pipeline::{Pipeline, Run, RunSettings};
+use oxpipe::runtime::{Environment, Runtime, RuntimeSettings};
+use oxpipe_test_support::onnx_writer::{FLOAT, INT32, INT64, Model, Node, Tensor};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -85,6 +89,89 @@ fn layer() -> Model {
         .node(Node::new("Add", &["projected", "x"], &["y"]))
 }
 
+fn load(model: Model) -> NativeSession {
+    let source = ModelSource::Memory {
+        label: "layer".into(),
+        model: Arc::new(model.encode()),
+        external: Vec::new(),
+    };
+    NativeSession::load("layer", &source, &NativeOptions::default()).unwrap()
+}
+
+/// A decoder of one layer, with the nodes of a model builder.
+fn decoder() -> Model {
+    const WIDTH: i64 = 8;
+    const CONTRIB: &str = "com.microsoft";
+    let weight = |name: &str, dims: &[i64]| {
+        let count = dims.iter().product::<i64>();
+        let value = |index: i64| (((index * 7 + name.len() as i64) % 11) - 5) as f32 / 11.0;
+        Tensor::floats(name, dims, &(0..count).map(value).collect::<Vec<f32>>())
+    };
+    let norm = |inputs: &[&str], outputs: &[&str]| {
+        Node::new("SkipSimplifiedLayerNormalization", inputs, outputs).domain(CONTRIB)
+    };
+    Model::new()
+        .opset("", 21)
+        .opset(CONTRIB, 1)
+        .input("input_ids", INT64, "[1, sequence]")
+        .input("attention_mask", INT64, "[1, total]")
+        .input("past_k", FLOAT, "[1, 1, past, 4]")
+        .input("past_v", FLOAT, "[1, 1, past, 4]")
+        .output("logits", FLOAT, "[1, sequence, 16]")
+        .output("k", FLOAT, "[1, 1, total, 4]")
+        .output("v", FLOAT, "[1, 1, total, 4]")
+        .initializer(weight("table", &[16, WIDTH]))
+        .initializer(weight("norm", &[WIDTH]))
+        .initializer(weight("qkv", &[WIDTH, 16]))
+        .initializer(weight("qkv_bias", &[16]))
+        .initializer(weight("wo", &[WIDTH, WIDTH]))
+        .initializer(weight("gate", &[WIDTH, 12]))
+        .initializer(weight("up", &[WIDTH, 12]))
+        .initializer(weight("down", &[12, WIDTH]))
+        .initializer(weight("head", &[WIDTH, 16]))
+        .initializer(weight("cos", &[512, 2]))
+        .initializer(weight("sin", &[512, 2]))
+        .initializer(Tensor::ints("one", &[1], &[1]))
+        .initializer(Tensor::ints("second", &[], &[1]))
+        .node(Node::new("ReduceSum", &["attention_mask", "one"], &["sum"]).int("keepdims", 0))
+        .node(Node::new("Sub", &["sum", "one"], &["last"]))
+        .node(Node::new("Cast", &["last"], &["lengths"]).int("to", INT32.into()))
+        .node(Node::new("Shape", &["attention_mask"], &["shape"]))
+        .node(Node::new("Gather", &["shape", "second"], &["all"]))
+        .node(Node::new("Cast", &["all"], &["total"]).int("to", INT32.into()))
+        .node(Node::new("Gather", &["table", "input_ids"], &["x"]))
+        .node(Node::new(
+            "SimplifiedLayerNormalization",
+            &["x", "norm"],
+            &["x_normal"],
+        ))
+        .node(Node::new("MatMul", &["x_normal", "qkv"], &["projected"]))
+        .node(Node::new("Add", &["projected", "qkv_bias"], &["biased"]))
+        .node(
+            Node::new(
+                "GroupQueryAttention",
+                &[
+                    "biased", "", "", "past_k", "past_v", "lengths", "total", "cos", "sin",
+                ],
+                &["mixed", "k", "v"],
+            )
+            .domain(CONTRIB)
+            .int("num_heads", 2)
+            .int("kv_num_heads", 1)
+            .int("do_rotary", 1),
+        )
+        .node(Node::new("MatMul", &["mixed", "wo"], &["o"]))
+        .node(norm(&["x", "o", "norm"], &["y_normal", "", "", "y"]))
+        .node(Node::new("MatMul", &["y_normal", "gate"], &["gated"]))
+        .node(Node::new("MatMul", &["y_normal", "up"], &["upper"]))
+        .node(Node::new("Sigmoid", &["gated"], &["open"]))
+        .node(Node::new("Mul", &["gated", "open"], &["silu"]))
+        .node(Node::new("Mul", &["silu", "upper"], &["inner"]))
+        .node(Node::new("MatMul", &["inner", "down"], &["outer"]))
+        .node(norm(&["y", "outer", "norm"], &["normal"]))
+        .node(Node::new("MatMul", &["normal", "head"], &["logits"]))
+}
+
 fn ramp(len: usize) -> AlignedBytes {
     let values: Vec<u8> = (0..len)
         .flat_map(|index| ((index % 13) as f32 / 13.0 - 0.5).to_le_bytes())
@@ -103,14 +190,9 @@ struct Step {
 
 impl Step {
     fn new(longest_past: usize) -> Self {
-        let source = ModelSource::Memory {
-            label: "layer".into(),
-            model: Arc::new(layer().encode()),
-            external: Vec::new(),
-        };
         let total = longest_past + 1;
         Step {
-            session: NativeSession::load("layer", &source, &NativeOptions::default()).unwrap(),
+            session: load(layer()),
             x: ramp(8),
             past_k: ramp(2 * longest_past * 4),
             past_v: ramp(2 * longest_past * 4),
@@ -215,4 +297,43 @@ fn a_step_whose_past_grows_makes_no_plan_and_allocates_where_a_buffer_outgrows_i
             assert!(alone.run(past).1 == result, "after {past} positions");
         }
     }
+}
+
+#[test]
+fn a_step_of_a_pipeline_allocates_only_where_what_it_keeps_grows() {
+    let metadata: SharedBytes = Arc::new(
+        b"
+model:
+  io:
+    token_input: input_ids
+    attention_mask_input: attention_mask
+    logits_output: logits
+    kv_inputs: [past_k, past_v]
+    kv_outputs: [k, v]
+"
+        .to_vec(),
+    );
+    let source = PackageSource::Files(vec![("inference_metadata.yaml".into(), metadata)]);
+    let runtime = Runtime::with_environment(RuntimeSettings::default(), Environment::default());
+    let session: Box<dyn ComponentSession> = Box::new(load(decoder()));
+    let pipeline = Pipeline::with_sessions(&runtime, &source, vec![("model".into(), session)]).unwrap();
+    // The steps that allocate.
+    let generate = || -> Vec<usize> {
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        run.append_tokens(&[3, 1, 4, 1, 5]).unwrap();
+        let allocates = |_: &usize| {
+            let before = ALLOCATIONS.with(Cell::get);
+            let event = run.step(&RunControl::default()).unwrap();
+            let allocations = ALLOCATIONS.with(Cell::get) - before;
+            assert!(event.finish.is_none());
+            allocations > 0
+        };
+        (0..400).filter(allocates).collect()
+    };
+    // Plans, and working memory that grows with the context, by an eighth each time.
+    let first = generate();
+    assert!(first.len() < 100, "{first:?}");
+    // The session has all it needs; what is the run's own doubles: the cache, the mask, the tokens.
+    let second = generate();
+    assert!(second.len() < 25, "{second:?}");
 }
