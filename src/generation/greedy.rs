@@ -114,16 +114,24 @@ fn sum_with_avx2(logits: &[f32], largest: f32) -> f64 {
 
 #[inline(always)]
 fn sum_in_lanes(logits: &[f32], largest: f32) -> f64 {
-    let (chunks, rest) = logits.as_chunks::<LANES>();
+    const BLOCK: usize = 16 * LANES;
     let mut sums = [0.0; LANES];
-    for chunk in chunks {
-        // By index: of a `zip` the compiler takes two lanes at a time.
-        for lane in 0..LANES {
-            sums[lane] += exp(f64::from(chunk[lane] - largest));
+    let mut block = [0.0; BLOCK];
+    for logits in logits.chunks(BLOCK) {
+        // A loop of its own, which is all that is worth wide instructions.
+        let block = &mut block[..logits.len()];
+        for (x, logit) in block.iter_mut().zip(logits) {
+            *x = exp(f64::from(logit - largest));
         }
-    }
-    for (sum, logit) in sums.iter_mut().zip(rest) {
-        *sum += exp(f64::from(logit - largest));
+        let (whole, rest) = block.as_chunks::<LANES>();
+        for x in whole {
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum += x;
+            }
+        }
+        for (sum, x) in sums.iter_mut().zip(rest) {
+            *sum += x;
+        }
     }
     sums.iter().sum()
 }
