@@ -268,7 +268,7 @@ impl Executor {
             if let (Some(dims), Some(Some(ValueRef::Tensor(first)))) = (&step.last_row, values.first_mut()) {
                 *first = first.tail(dims)?;
             }
-            let mut lent = SmallVec::new();
+            let mut lent: SmallVec<[NodeRoom<'_>; 4]> = SmallVec::new();
             for (_, room) in &mut taken {
                 lent.push(room.lend());
             }
@@ -278,23 +278,25 @@ impl Executor {
                 value.is_some_and(|value| plan.is_read(value))
             };
             run.workspace
-                .run(operator, node.outputs.len(), &values, used, lent)
+                .run(operator, node.outputs.len(), &values, used, &mut lent)
         };
-        for (position, (index, room)) in taken.into_iter().enumerate() {
+        for (position, (index, room)) in taken.iter_mut().enumerate() {
             // Nothing else reads the elements of a cache.
-            let NodeRoom::Free(memory) = room else { continue };
+            let NodeRoom::Free(memory) = std::mem::take(room) else {
+                continue;
+            };
             let state = run.workspace.outputs().get(position);
             let filled = match (&result, state) {
                 (Ok(()), Some(state)) if matches!(state.memory, Memory::Room) => {
                     state.ty.zip(state.filled_room(memory))
                 }
                 _ => {
-                    put_room(run.rooms, index, Room::Free(memory));
+                    put_room(run.rooms, *index, Room::Free(memory));
                     continue;
                 }
             };
             if let Some((ty, bytes)) = filled {
-                put_room(run.rooms, index, Room::Filled { ty, bytes });
+                put_room(run.rooms, *index, Room::Filled { ty, bytes });
             }
         }
         result?;

@@ -128,11 +128,15 @@ impl OutputState {
     /// The output as a value of its own, when its memory is; leaves no dims.
     pub(super) fn value(&mut self, memory: Memory) -> Result<Value, OpError> {
         let dims = std::mem::take(&mut self.dims);
-        match (memory, self.ty) {
-            (Memory::Heap(buffer), Some(ty)) => Ok(Tensor::from_heap(ty, dims, buffer)?.into()),
-            (Memory::Strings(strings), _) => Ok(Tensor::from_strings(&dims, strings)?.into()),
-            (Memory::Value(value), _) => Ok(value),
-            _ => Err(OpError::Message("an output has no memory of its own".into())),
+        let none = || OpError::Message("an output has no memory of its own".into());
+        match memory {
+            Memory::Heap(buffer) => {
+                let ty = self.ty.ok_or_else(none)?;
+                Ok(Tensor::from_heap(ty, dims, buffer)?.into())
+            }
+            Memory::Strings(strings) => Ok(Tensor::from_strings(&dims, strings)?.into()),
+            Memory::Value(value) => Ok(value),
+            Memory::Pending | Memory::Room | Memory::Cache | Memory::SameAsInput(_) => Err(none()),
         }
     }
 

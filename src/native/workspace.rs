@@ -35,7 +35,7 @@ impl Workspace {
         count: usize,
         inputs: &[Option<ValueRef<'_>>],
         used: impl Fn(usize) -> bool,
-        rooms: SmallVec<[NodeRoom<'_>; 4]>,
+        rooms: &mut [NodeRoom<'_>],
     ) -> Result<(), OpError> {
         let is_other = |value: &Option<ValueRef<'_>>| {
             matches!(value, Some(ValueRef::Sequence(_) | ValueRef::Optional(_)))
@@ -56,9 +56,8 @@ impl Workspace {
             state.memory = Memory::Pending;
         }
         let mut outputs = SmallVec::new();
-        let mut rooms = rooms.into_iter();
         for (index, state) in states.iter_mut().enumerate() {
-            let room = rooms.next().unwrap_or_default();
+            let room = rooms.get_mut(index).map(std::mem::take).unwrap_or_default();
             outputs.push(used(index).then_some(OutputTarget { state, room }));
         }
         operator.run(&mut RunContext {
@@ -94,7 +93,7 @@ impl Workspace {
             .iter()
             .map(|input| input.map(|tensor| ValueRef::Tensor(tensor.view())))
             .collect();
-        self.run(operator, count, &views, &used, SmallVec::new())?;
+        self.run(operator, count, &views, &used, &mut [])?;
         let states = self.states.iter_mut().take(count).enumerate();
         states
             .map(|(index, state)| match std::mem::take(&mut state.memory) {

@@ -101,7 +101,9 @@ pub(super) fn zip_wide<T: Number>(
             rest = after;
             run
         };
-        if let ([1, 1], Some(a), Some(b)) = (walk.run_strides, T::as_wide(a.data), T::as_wide(b.data)) {
+        if (walk.run == 1 || walk.run_strides == [1, 1])
+            && let (Some(a), Some(b)) = (T::as_wide(a.data), T::as_wide(b.data))
+        {
             walk.for_each_run_in(positions, &mut |[a_start, b_start], len| {
                 let (a, b) = (&a[a_start..][..len], &b[b_start..][..len]);
                 let blocks = a.chunks(BLOCK).zip(b.chunks(BLOCK));
