@@ -60,6 +60,7 @@ static void passes(oxp_options *options)
     OK(oxp_backend_is_built_in(OXP_BACKEND_NATIVE, &has_native, ERR));
     if (!has_native) {
         unknown(options, "native.disable_passes", "its options are");
+        unknown(options, "native.packed_cache", "its options are");
         return;
     }
     good(options, "native.disable_passes", "");
@@ -67,6 +68,12 @@ static void passes(oxp_options *options)
     good(options, "native.disable_passes", "identity,cast, constant_folding");
     bad(options, "native.disable_passes", "casts", "constant_folding, constant_if, identity");
     bad(options, "native.disable_passes", "cast;identity", "with commas");
+    good(options, "native.packed_cache", "off");
+    good(options, "native.packed_cache", "beside");
+    good(options, "native.packed_cache", "/var/cache/some folder");
+    good(options, "native.packed_cache", "./cache");
+    bad(options, "native.packed_cache", "on", "\"off\", \"beside\" or the path of a folder");
+    bad(options, "native.packed_cache", "", "with a slash");
 }
 
 int main(void)

@@ -307,6 +307,7 @@ static void from_memory(void)
     oxp_session *session = NULL;
     oxp_session *from_disk = open_session(folder, "external.onnx", backend);
     oxp_file files[2] = {OXP_FILE_INIT, OXP_FILE_INIT};
+    int32_t has_native = 0;
     float x[2] = {1, 2};
     float y[2] = {0, 0};
     int64_t dims[1] = {2};
@@ -319,6 +320,13 @@ static void from_memory(void)
     files[0].data = weights;
     files[0].byte_len = weights_len;
     files[1] = files[0];
+    OK(oxp_backend_is_built_in(OXP_BACKEND_NATIVE, &has_native, ERR));
+    if (has_native) {
+        OK(oxp_options_set(options, "native.packed_cache", NT, "beside", NT, ERR));
+        EXPECT(OXP_ERR_INVALID_OPTION, "in memory",
+               oxp_session_open_memory(NULL, model, model_len, files, 1, options, &session, NULL, ERR));
+        OK(oxp_options_set(options, "native.packed_cache", NT, "off", NT, ERR));
+    }
     OK(oxp_session_open_memory(NULL, model, model_len, files, 1, options, &session, NULL, ERR));
     /* The bytes were copied. */
     memset(model, 0, model_len);

@@ -273,6 +273,13 @@
  *   "native.disable_passes"
  *                     graph passes that the native runtime leaves out: names with commas
  *                     between them, or "all"; default: none. README.md lists them
+ *   "native.packed_cache"
+ *                     where the native runtime keeps the weights that it packs when it
+ *                     loads a model, so that the next start takes them as they are: "off"
+ *                     (the default), "beside" (in MODEL.oxpacked, beside the file MODEL;
+ *                     an error for what is opened from memory), or the path of a folder,
+ *                     with a slash in it. Files that do not fit are written anew; one that
+ *                     cannot be written is a warning to the logger
  */
 #define OXP_OPTIONS_SESSION 2
 
@@ -284,6 +291,8 @@
  *   "threads"         1 to 1024; default: the runtime's
  *   "load_timeout_ms" milliseconds after which opening fails
  *   "native.disable_passes"
+ *                     as for sessions, for every component
+ *   "native.packed_cache"
  *                     as for sessions, for every component
  */
 #define OXP_OPTIONS_PIPELINE 3

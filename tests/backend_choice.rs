@@ -36,8 +36,7 @@ fn options(backend: BackendChoice) -> ComponentOptions {
     ComponentOptions {
         backend,
         threads: Some(1),
-        #[cfg(feature = "native")]
-        disabled_passes: Default::default(),
+        ..ComponentOptions::default()
     }
 }
 

@@ -31,6 +31,13 @@ pub const OXP_OPTIONS_RUNTIME: u32 = 1;
 ///   "native.disable_passes"
 ///                     graph passes that the native runtime leaves out: names with commas
 ///                     between them, or "all"; default: none. README.md lists them
+///   "native.packed_cache"
+///                     where the native runtime keeps the weights that it packs when it
+///                     loads a model, so that the next start takes them as they are: "off"
+///                     (the default), "beside" (in MODEL.oxpacked, beside the file MODEL;
+///                     an error for what is opened from memory), or the path of a folder,
+///                     with a slash in it. Files that do not fit are written anew; one that
+///                     cannot be written is a warning to the logger
 pub const OXP_OPTIONS_SESSION: u32 = 2;
 /// Options for oxp_pipeline_open and oxp_pipeline_open_memory:
 ///   "backend"         for components without an option of their own: "auto", "native" or
@@ -39,6 +46,8 @@ pub const OXP_OPTIONS_SESSION: u32 = 2;
 ///   "threads"         1 to 1024; default: the runtime's
 ///   "load_timeout_ms" milliseconds after which opening fails
 ///   "native.disable_passes"
+///                     as for sessions, for every component
+///   "native.packed_cache"
 ///                     as for sessions, for every component
 pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 /// Options for oxp_run_create:
@@ -83,6 +92,8 @@ pub(super) struct SessionOptions {
     pub threads: Option<usize>,
     #[cfg(feature = "native")]
     pub disabled_passes: crate::native::DisabledPasses,
+    #[cfg(feature = "native")]
+    pub packed_cache: crate::native::PackedCache,
     pub name: String,
     pub load_timeout: Option<Duration>,
     pub run_timeout: Option<Duration>,
@@ -220,6 +231,8 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
         "run_timeout_ms" => settings.run_timeout = Some(milliseconds(key, value)?),
         #[cfg(feature = "native")]
         DISABLE_PASSES => settings.disabled_passes = disabled_passes(key, value)?,
+        #[cfg(feature = "native")]
+        PACKED_CACHE => settings.packed_cache = packed_cache(key, value)?,
         #[cfg(feature = "test-hooks")]
         "test_panic" => settings.test_hook.set(key, value)?,
         _ => {
@@ -231,6 +244,8 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
                 "run_timeout_ms",
                 #[cfg(feature = "native")]
                 DISABLE_PASSES,
+                #[cfg(feature = "native")]
+                PACKED_CACHE,
             ];
             return Err(unknown(key, "a session", &known));
         }
@@ -246,6 +261,8 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
         "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
         #[cfg(feature = "native")]
         DISABLE_PASSES => options.disabled_passes = disabled_passes(key, value)?,
+        #[cfg(feature = "native")]
+        PACKED_CACHE => options.packed_cache = packed_cache(key, value)?,
         _ => match key.strip_prefix("backend.") {
             Some(component) if !component.is_empty() => {
                 let choice = backend(key, value)?;
@@ -260,6 +277,8 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
                     "load_timeout_ms",
                     #[cfg(feature = "native")]
                     DISABLE_PASSES,
+                    #[cfg(feature = "native")]
+                    PACKED_CACHE,
                 ];
                 return Err(unknown(key, "a pipeline", &known));
             }
@@ -301,6 +320,28 @@ fn disabled_passes(key: &str, value: &str) -> Result<crate::native::DisabledPass
         );
         invalid(key, value, &expected)
     })
+}
+
+#[cfg(feature = "native")]
+const PACKED_CACHE: &str = "native.packed_cache";
+
+#[cfg(feature = "native")]
+fn packed_cache(key: &str, value: &str) -> Result<crate::native::PackedCache> {
+    let expected = "\"off\", \"beside\" or the path of a folder, with a slash in it";
+    value.parse().map_err(|_| invalid(key, value, expected))
+}
+
+/// What is in memory is beside no file.
+#[cfg(feature = "native")]
+pub(super) fn refuse_beside(cache: &crate::native::PackedCache) -> Result<()> {
+    match cache {
+        crate::native::PackedCache::Beside => Err(invalid(
+            PACKED_CACHE,
+            "beside",
+            "\"off\" or the path of a folder for a model in memory",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn unknown(key: &str, what: &str, known: &[&str]) -> Failure {

@@ -302,6 +302,10 @@ fn open(
     cancel: *const oxp_cancel,
 ) -> Result<*mut oxp_pipeline> {
     let settings = options::pipeline(options)?;
+    #[cfg(feature = "native")]
+    if let PackageSource::Files(_) = source {
+        options::refuse_beside(&settings.options.packed_cache)?;
+    }
     let control = cancel::control(cancel, settings.load_timeout)?;
     let runtime = runtime::or_default(runtime)?;
     let pipeline = match progress {

@@ -76,6 +76,8 @@ impl SessionObject {
             threads: options.threads,
             #[cfg(feature = "native")]
             disabled_passes: options.disabled_passes,
+            #[cfg(feature = "native")]
+            packed_cache: options.packed_cache,
         };
         let opened = runtime.open_component(&options.name, source, &component_options)?;
         cancel::check(control)?;
@@ -199,6 +201,8 @@ pub unsafe extern "C" fn oxp_session_open_memory(
                 return Err(Failure::null("model"));
             }
             let options = options::session(options)?;
+            #[cfg(feature = "native")]
+            options::refuse_beside(&options.packed_cache)?;
             let control = cancel::control(cancel, options.load_timeout)?;
             let limit = load_limit(options.load_timeout);
             let source = ModelSource::Memory {

@@ -301,6 +301,12 @@ impl Drop for AlignedBytes {
     }
 }
 
+impl AsRef<[u8]> for AlignedBytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl std::ops::Deref for AlignedBytes {
     type Target = [u8];
 

@@ -10,6 +10,7 @@ use super::NativeOptions;
 use super::executor::Executor;
 use super::graph::{DimNames, Graph, Request, SameDims};
 use super::model::{Model, Sources};
+use super::packed_cache::{PackedCacheReport, Store};
 use super::plans::Plans;
 use super::workspace::Workspace;
 use crate::component::{Backend, ComponentErrorKind, InPlaceCache, ModelSource};
@@ -23,8 +24,18 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    fn new(model: &mut Model, options: &NativeOptions, names: DimNames) -> Result<Self, ComponentErrorKind> {
-        let graph = Graph::load(model, &options.workers, options.disabled_passes, names)
+    fn new(
+        model: &mut Model,
+        options: &NativeOptions,
+        names: DimNames,
+        packed_cache: Option<&mut Store>,
+    ) -> Result<Self, ComponentErrorKind> {
+        let NativeOptions {
+            workers,
+            disabled_passes,
+            ..
+        } = options;
+        let graph = Graph::load(model, workers, *disabled_passes, names, packed_cache)
             .map_err(|kind| model.invalid_node(kind))?;
         Ok(Loaded {
             executor: Executor::new(&graph),
@@ -43,13 +54,15 @@ pub(super) struct LoadedModel {
     /// The graph for requests in which they are not. It has the same ports.
     apart: Option<Box<Loaded>>,
     sources: Option<Sources>,
+    packed_cache: PackedCacheReport,
     options: NativeOptions,
 }
 
 impl LoadedModel {
     pub(super) fn open(source: &ModelSource, options: &NativeOptions) -> Result<Self, ComponentErrorKind> {
         let mut model = Model::open(source)?;
-        let usual = Loaded::new(&mut model, options, DimNames::OneSize)?;
+        let mut store = Store::open(&options.packed_cache, source, &options.workers);
+        let usual = Loaded::new(&mut model, options, DimNames::OneSize, store.as_mut())?;
         // Without passes nothing relies on names.
         let same_dims = match options.disabled_passes.are_all() {
             true => SameDims::default(),
@@ -60,6 +73,7 @@ impl LoadedModel {
             same_dims,
             apart: None,
             sources: model.sources(),
+            packed_cache: store.map(Store::finish).unwrap_or_default(),
             options: options.clone(),
         })
     }
@@ -67,6 +81,11 @@ impl LoadedModel {
     /// The graph that most requests run on; the other has the same ports.
     pub(super) fn graph(&self) -> &Graph {
         &self.usual.graph
+    }
+
+    /// What came of the option to keep packed weights.
+    pub(super) fn packed_cache(&self) -> &PackedCacheReport {
+        &self.packed_cache
     }
 
     /// The graph for a request in which the inputs `in_place` are caches that are in place.
@@ -98,7 +117,11 @@ impl LoadedModel {
                 "the model was opened from memory: to run it so, open it with native.disable_passes = all",
             )
         })?;
-        Loaded::new(&mut Model::read(sources)?, &self.options, DimNames::Apart)
+        // Only read: the file is for the usual graph, whose weights are mostly the same.
+        let file = self.packed_cache.file.clone();
+        let mut store = file.map(|file| Store::at(file, &self.options.workers));
+        let mut model = Model::read(sources)?;
+        Loaded::new(&mut model, &self.options, DimNames::Apart, store.as_mut())
     }
 }
 

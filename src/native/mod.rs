@@ -9,6 +9,7 @@
 //! - `kernels`, [`registry`], [`arity`]: the operators, the one table that lists them, and how
 //!   many inputs and outputs each may have
 //! - `model`: files, protobuf, external data
+//! - `packed_cache`: packed weights that are kept in a file for the next start
 //! - `graph`: from a model to a plan for given input shapes
 //! - `executor`, `workspace`, `plans`: a run of a plan; memory and plans that are kept from
 //!   run to run
@@ -32,6 +33,7 @@ mod model;
 pub mod node;
 pub mod operator;
 pub mod output;
+mod packed_cache;
 mod plans;
 pub mod registry;
 mod report;
@@ -43,6 +45,7 @@ mod workspace;
 
 pub use self::graph::{DisabledPasses, UnknownPass};
 pub use self::model::{read_tensor_proto, read_value_proto};
+pub use self::packed_cache::{PackedCache, PackedCacheReport, UnknownPlace};
 pub use self::report::{ModelReport, OperatorUse, RunEstimate, report};
 pub use self::session::NativeSession;
 
@@ -56,6 +59,8 @@ pub struct NativeOptions {
     pub workers: Workers,
     /// Graph passes that are left out.
     pub disabled_passes: DisabledPasses,
+    /// Where packed weights are kept for the next start.
+    pub packed_cache: PackedCache,
 }
 
 impl Default for NativeOptions {
@@ -64,6 +69,7 @@ impl Default for NativeOptions {
         NativeOptions {
             workers: Workers::alone(),
             disabled_passes: DisabledPasses::default(),
+            packed_cache: PackedCache::default(),
         }
     }
 }

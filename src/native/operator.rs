@@ -7,6 +7,7 @@ use thiserror::Error;
 use super::element::{Element, ElementType};
 use super::infer::{Fact, InferContext};
 use super::output::{Memory, NodeRoom, OutSlice, OutputTarget, Pool, check_strings};
+use super::packed_cache::Store;
 use super::tensor::{Dims, TensorRef, as_elements_mut, byte_count};
 use super::value::{Value, ValueRef};
 use super::workers::Workers;
@@ -30,6 +31,31 @@ impl Prepared {
     }
 }
 
+/// What [`Operator::prepare`] may use.
+pub struct PrepareContext<'a> {
+    pub(super) workers: &'a Workers,
+    pub(super) packed_cache: Option<&'a mut Store>,
+    pub(super) give_back: &'a (dyn Fn(&[u8]) + Sync),
+}
+
+impl<'a> PrepareContext<'a> {
+    /// The threads for loops that are worth it.
+    pub fn workers(&self) -> &'a Workers {
+        self.workers
+    }
+
+    /// To be called with bytes of constants that are not read again where they lie, so that a large
+    /// constant is not in memory as a whole beside what is made of it. They stay what they are.
+    pub fn give_back(&self) -> &'a (dyn Fn(&[u8]) + Sync) {
+        self.give_back
+    }
+
+    /// The weights that were packed before, and those to keep.
+    pub(super) fn packed_cache(&mut self) -> Option<&mut Store> {
+        self.packed_cache.as_deref_mut()
+    }
+}
+
 /// An operator of a node: attributes read, ready to run any number of times.
 ///
 /// It keeps no state between runs that could change a result, and its results depend on
@@ -49,7 +75,11 @@ pub trait Operator: Debug + Send + Sync {
     /// Called at load, when the graph is as it will run, with the inputs that are constants: to
     /// keep them in the layout of the kernel. Runs are given the inputs all the same, and constants
     /// that do not fit are an error of theirs.
-    fn prepare(&mut self, _constants: &[Option<TensorRef<'_>>]) -> Result<Prepared, OpError> {
+    fn prepare(
+        &mut self,
+        _constants: &[Option<TensorRef<'_>>],
+        _cx: &mut PrepareContext<'_>,
+    ) -> Result<Prepared, OpError> {
         Ok(Prepared::AsGiven)
     }
 

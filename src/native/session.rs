@@ -7,6 +7,7 @@ use super::graph::{Asked, Graph, Pattern, Plan, Request};
 use super::loaded::LoadedModel;
 use super::operator::OpError;
 use super::output::CacheMemory;
+use super::packed_cache::PackedCacheReport;
 use super::report::{self, RunEstimate};
 use super::tensor::{Dims, Tensor, TensorRef};
 use super::value::{Value, ValueRef};
@@ -94,6 +95,11 @@ impl NativeSession {
     /// tools.
     pub fn passes(&self) -> Vec<(&'static str, usize)> {
         self.model.graph().passes.counts().collect()
+    }
+
+    /// What came of the option to keep packed weights.
+    pub fn packed_cache(&self) -> &PackedCacheReport {
+        self.model.packed_cache()
     }
 
     fn estimate_any(&mut self, inputs: &[(&str, &[usize])]) -> Result<RunEstimate, ComponentErrorKind> {

@@ -387,6 +387,15 @@ pub fn as_bytes<T: Element>(elements: &[T]) -> &[u8] {
 }
 
 /// Bytes as elements, if they are a whole number of them and aligned.
+pub(super) fn as_elements<T: Element>(bytes: &[u8]) -> Option<&[T]> {
+    // SAFETY: every bit pattern is an `Element`.
+    match unsafe { bytes.align_to::<T>() } {
+        ([], elements, []) => Some(elements),
+        _ => None,
+    }
+}
+
+/// Bytes as elements, if they are a whole number of them and aligned.
 pub(super) fn as_elements_mut<T: Element>(bytes: &mut [u8]) -> Option<&mut [T]> {
     // SAFETY: every bit pattern is an `Element`, and one has no padding, so that what is
     // written through the result leaves initialised bytes.

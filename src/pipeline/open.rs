@@ -31,6 +31,9 @@ pub struct PipelineOptions {
     /// Graph passes that the native runtime leaves out.
     #[cfg(feature = "native")]
     pub disabled_passes: crate::native::DisabledPasses,
+    /// Where the native runtime keeps packed weights.
+    #[cfg(feature = "native")]
+    pub packed_cache: crate::native::PackedCache,
 }
 
 /// A component of an open pipeline.
@@ -164,6 +167,8 @@ impl Pipeline {
                 threads: options.threads,
                 #[cfg(feature = "native")]
                 disabled_passes: options.disabled_passes,
+                #[cfg(feature = "native")]
+                packed_cache: options.packed_cache.clone(),
             };
             let mut component = runtime.open_component(name, &package.model(index)?, &component_options)?;
             if asked.choice != BackendChoice::Auto {

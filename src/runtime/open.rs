@@ -2,10 +2,14 @@ use std::fmt;
 
 use crate::component::{Backend, ComponentError, ComponentErrorKind, ComponentSession, ModelSource};
 
+#[cfg(feature = "native")]
+use super::LogLevel;
 use super::{BackendChoice, Runtime};
+#[cfg(feature = "native")]
+use crate::native::PackedCacheReport;
 
 /// How one component is opened.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ComponentOptions {
     pub backend: BackendChoice,
     /// Threads it may use; `None` means the runtime's.
@@ -13,6 +17,9 @@ pub struct ComponentOptions {
     /// Graph passes that the native runtime leaves out.
     #[cfg(feature = "native")]
     pub disabled_passes: crate::native::DisabledPasses,
+    /// Where the native runtime keeps packed weights.
+    #[cfg(feature = "native")]
+    pub packed_cache: crate::native::PackedCache,
 }
 
 /// A graph that is ready to run, and why this backend runs it.
@@ -124,9 +131,41 @@ impl Runtime {
         let options = crate::native::NativeOptions {
             workers: self.0.workers.of(threads),
             disabled_passes: options.disabled_passes,
+            packed_cache: options.packed_cache.clone(),
         };
         let session = crate::native::NativeSession::load(name, source, &options)?;
+        self.log_packed_cache(session.packed_cache());
         Ok(Box::new(session))
+    }
+
+    fn log_packed_cache(&self, report: &PackedCacheReport) {
+        let Some(file) = &report.file else {
+            return;
+        };
+        let file = file.display();
+        if let Some(why) = &report.refused {
+            self.log(
+                LogLevel::Info,
+                &format!("{file} was not used, or not all of it: {why}"),
+            );
+        }
+        if let Some(why) = &report.failure {
+            let message = format!("packed weights cannot be kept in {file}: {why}");
+            self.log(LogLevel::Warning, &message);
+        }
+        let PackedCacheReport {
+            taken,
+            packed,
+            written,
+            ..
+        } = report;
+        let kept = if *written {
+            ", all of them written there"
+        } else {
+            ""
+        };
+        let message = format!("{taken} packed weights come from {file}; {packed} were packed{kept}");
+        self.log(LogLevel::Info, &message);
     }
 }
 

@@ -20,7 +20,8 @@ use crate::native::infer::{Fact, Kind};
 use crate::native::model::Model;
 use crate::native::model::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use crate::native::node::{NamedAttribute, NodeInfo};
-use crate::native::operator::OpError;
+use crate::native::operator::{OpError, PrepareContext};
+use crate::native::packed_cache::Store;
 use crate::native::registry::{self, Build};
 use crate::native::tensor::Tensor;
 use crate::native::workers::Workers;
@@ -40,9 +41,10 @@ impl Graph {
         workers: &Workers,
         disabled: DisabledPasses,
         names: DimNames,
+        packed_cache: Option<&mut Store>,
     ) -> Result<Graph, ComponentErrorKind> {
         let graph = model.proto.graph.take().unwrap_or_default();
-        let mut loader = Loader::new(model, workers.clone(), disabled, names)?;
+        let mut loader = Loader::new(model, workers, disabled, names, packed_cache)?;
         let mut built = loader.graph(graph, Place::default(), None)?;
         if !disabled.contains(passes::KV_IN_PLACE) {
             built.graph.caches = caches::in_place(&built.graph);
@@ -80,6 +82,8 @@ pub(super) struct Loader<'m> {
     /// What the model imports, then what each of its functions does.
     opsets: Vec<HashMap<String, i64>>,
     workspace: Workspace,
+    workers: &'m Workers,
+    packed_cache: Option<&'m mut Store>,
     missing: MissingList,
     first_error: Option<ComponentErrorKind>,
     pub(super) disabled: DisabledPasses,
@@ -161,9 +165,10 @@ pub(super) struct RawGraph {
 impl<'m> Loader<'m> {
     fn new(
         model: &'m mut Model,
-        workers: Workers,
+        workers: &'m Workers,
         disabled: DisabledPasses,
         names: DimNames,
+        packed_cache: Option<&'m mut Store>,
     ) -> Result<Self, ComponentErrorKind> {
         let functions = std::mem::take(&mut model.proto.functions);
         let opsets = std::iter::once(&model.proto.opset_import)
@@ -177,7 +182,9 @@ impl<'m> Loader<'m> {
             symbols: Symbols::new(names),
             budget: Budget::of_load(),
             opsets,
-            workspace: Workspace::new(workers),
+            workspace: Workspace::new(workers.clone()),
+            workers,
+            packed_cache,
             missing: MissingList::default(),
             first_error: None,
             disabled,
@@ -213,7 +220,13 @@ impl<'m> Loader<'m> {
                 *first_body = bodies;
                 bodies += count;
             }
-            if let Err(error) = node.prepare(&facts, &|weight| self.model.give_back(weight)) {
+            let model = &*self.model;
+            let mut cx = PrepareContext {
+                workers: self.workers,
+                packed_cache: self.packed_cache.as_deref_mut(),
+                give_back: &|weight| model.give_back(weight),
+            };
+            if let Err(error) = node.prepare(&facts, &mut cx) {
                 return Err(node.error(error));
             }
         }

@@ -35,7 +35,7 @@ pub(super) use self::same_dims::SameDims;
 use super::control::Control;
 use super::element::ElementType;
 use super::infer::{Fact, InferContext, Kind};
-use super::operator::{OpError, Operator, Prepared};
+use super::operator::{OpError, Operator, PrepareContext, Prepared};
 use super::tensor::{Tensor, TensorRef};
 use crate::component::{ComponentErrorKind, ComponentIo, InPlaceCache};
 
@@ -115,21 +115,21 @@ impl Node {
         }
     }
 
-    /// Lets the operator pack its constants; `give_back` is called with those that no run will
-    /// read where they lie.
-    fn prepare(&mut self, facts: &[Fact], give_back: &dyn Fn(&[u8])) -> Result<(), OpError> {
+    /// Lets the operator pack its constants, and gives those back that no run will read where they
+    /// lie.
+    fn prepare(&mut self, facts: &[Fact], cx: &mut PrepareContext<'_>) -> Result<(), OpError> {
         let Action::Kernel(operator) = &mut self.action else {
             return Ok(());
         };
         let constant = |value: ValueId| facts.get(value.index())?.value.as_ref().map(Tensor::view);
         let inputs: SmallVec<[Option<TensorRef<'_>>; 8]> =
             self.inputs.iter().map(|input| input.and_then(constant)).collect();
-        if operator.prepare(&inputs)? == Prepared::Packed {
+        if operator.prepare(&inputs, cx)? == Prepared::Packed {
             let bytes = inputs
                 .iter()
                 .flatten()
                 .filter_map(|constant| constant.bytes().ok());
-            bytes.for_each(give_back);
+            bytes.for_each(cx.give_back());
         }
         Ok(())
     }

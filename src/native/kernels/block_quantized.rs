@@ -6,6 +6,8 @@
 //! Element i of a packed row is the bits from i * bits on, counted from the lowest bit of the
 //! first byte. A packed zero point is stored in the same way, row by row.
 
+use std::ops::Range;
+
 use super::number::{Number, Scalar};
 
 /// Element `i` of packed bytes; beyond them, zeros.
@@ -72,6 +74,12 @@ impl<T: Number> BlockQuantized<'_, T> {
             ZeroPoints::Packed(points) => whole(self.packed_point(points, row, block)),
             ZeroPoints::Float(points) => points[row * self.blocks + block].widen(),
         }
+    }
+
+    /// The packed elements of rows.
+    pub fn rows(&self, rows: Range<usize>) -> &[u8] {
+        let bytes = rows.start * self.row_bytes..rows.end * self.row_bytes;
+        self.data.get(bytes).unwrap_or_default()
     }
 
     /// The codes of a row from an element on, a whole number of bytes behind the first; zeros

@@ -21,13 +21,13 @@ use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len};
 use super::dispatch::with_float;
 use super::number::{Float, Scalar};
 use super::packed_weights::{
-    Arithmetic, COLUMNS, Columns, Instructions, OutOfMemory, PackedWeights, Records, Rows, Source,
-    SourceCodes, SourcePoints, multiply,
+    self, Arithmetic, COLUMNS, Columns, Instructions, PackedWeights, Records, Rows, Source, SourceCodes,
+    SourcePoints, multiply,
 };
 use crate::native::element::ElementType;
 use crate::native::infer::{Fact, InferContext, SymDim};
 use crate::native::node::NodeInfo;
-use crate::native::operator::{OpError, Operator, Prepared, RunContext};
+use crate::native::operator::{OpError, Operator, PrepareContext, Prepared, RunContext};
 use crate::native::tensor::{Dims, TensorRef, element_count};
 
 const A: usize = 0;
@@ -113,7 +113,11 @@ impl Operator for MatMulNBits {
         Ok(())
     }
 
-    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<Prepared, OpError> {
+    fn prepare(
+        &mut self,
+        constants: &[Option<TensorRef<'_>>],
+        cx: &mut PrepareContext<'_>,
+    ) -> Result<Prepared, OpError> {
         let constant = |index: usize| constants.get(index).copied().flatten();
         let needed = [
             (B, true),
@@ -128,9 +132,9 @@ impl Operator for MatMulNBits {
             return Ok(Prepared::AsGiven);
         }
         self.packed = match constant(SCALES).map(|scales| scales.element_type()) {
-            Some(ElementType::Float32) => self.pack::<f32>(&constant)?,
-            Some(ElementType::Float16) => self.pack::<f16>(&constant)?,
-            Some(ElementType::Bfloat16) => self.pack::<bf16>(&constant)?,
+            Some(ElementType::Float32) => self.pack::<f32>(&constant, cx)?,
+            Some(ElementType::Float16) => self.pack::<f16>(&constant, cx)?,
+            Some(ElementType::Bfloat16) => self.pack::<bf16>(&constant, cx)?,
             _ => None,
         };
         Ok(Prepared::of(&self.packed))
@@ -229,6 +233,7 @@ impl MatMulNBits {
     fn pack<'a, T: Float>(
         &self,
         constant: &dyn Fn(usize) -> Option<TensorRef<'a>>,
+        cx: &mut PrepareContext<'_>,
     ) -> Result<Option<PackedWeights>, OpError> {
         // A run says what is wrong with them.
         let Ok(stored) = self.weights::<T>(constant) else {
@@ -244,6 +249,7 @@ impl MatMulNBits {
             ZeroPoints::Float(points) => float(points[row * blocks + block]),
             _ => 0.0,
         };
+        let give_back = cx.give_back();
         let source = Source {
             bits: self.bits,
             n: self.n,
@@ -257,10 +263,10 @@ impl MatMulNBits {
                 ZeroPoints::Middle | ZeroPoints::Zero => SourcePoints::Middle,
             },
             groups: stored.groups,
+            done: &|rows| give_back(stored.rows(rows)),
         };
-        PackedWeights::pack(&source, self.arithmetic)
-            .map(Some)
-            .map_err(|OutOfMemory { bytes }| OpError::OutOfMemory { bytes })
+        let constants = [B, SCALES, ZERO_POINTS, GROUPS].map(constant);
+        packed_weights::prepare(cx, &source, self.arithmetic, &constants).map(Some)
     }
 
     /// The dims of Y, and the bias.

@@ -90,7 +90,7 @@ pub(super) mod one_hot;
 pub(super) mod optional;
 pub(super) mod order;
 pub(super) mod packed_attention;
-mod packed_weights;
+pub(super) mod packed_weights;
 pub(super) mod pad;
 pub(super) mod pool;
 mod post_transform;

@@ -19,13 +19,15 @@ use super::dispatch::with_float;
 use super::infer::input_type;
 use super::matmul::{Product, product_facts};
 use super::number::{Number, Scalar};
-use super::packed_weights::{COLUMNS, Columns, Instructions, OutOfMemory, PackedWeights, multiply_words};
+use super::packed_weights::{
+    self, Arithmetic, COLUMNS, Columns, Instructions, PackedWeights, Source, multiply_words,
+};
 use super::quantize::quantize;
 use super::quantized::{Quantized, with_quantized};
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDims};
 use crate::native::node::NodeInfo;
-use crate::native::operator::{OpError, Operator, Prepared, RunContext};
+use crate::native::operator::{OpError, Operator, PrepareContext, Prepared, RunContext};
 use crate::native::tensor::{TensorRef, element_count};
 use crate::native::workers::Workers;
 
@@ -99,7 +101,11 @@ struct PackedB {
 
 impl PackedB {
     /// `None` where B is not constant, or not one matrix of integers.
-    fn of_constant(constants: &[Option<TensorRef<'_>>], index: usize) -> Result<Option<Self>, OpError> {
+    fn of_constant(
+        constants: &[Option<TensorRef<'_>>],
+        index: usize,
+        cx: &mut PrepareContext<'_>,
+    ) -> Result<Option<Self>, OpError> {
         let Some(b) = constants.get(index).copied().flatten() else {
             return Ok(None);
         };
@@ -111,8 +117,8 @@ impl PackedB {
             ElementType::Uint8 => (0, 128),
             _ => return Ok(None),
         };
-        let weights = PackedWeights::pack_words(b.bytes()?, bits, k, n)
-            .map_err(|OutOfMemory { bytes }| OpError::OutOfMemory { bytes })?;
+        let source = Source::of_words(b.bytes()?, bits, k, n);
+        let weights = packed_weights::prepare(cx, &source, Arithmetic::Words, &[Some(b)])?;
         Ok(Some(PackedB {
             weights,
             ty: b.element_type(),
@@ -270,8 +276,12 @@ impl Operator for MatMulInteger {
         infer_product(cx, [0, 1], Some(ElementType::Int32))
     }
 
-    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<Prepared, OpError> {
-        self.packed = PackedB::of_constant(constants, 1)?;
+    fn prepare(
+        &mut self,
+        constants: &[Option<TensorRef<'_>>],
+        cx: &mut PrepareContext<'_>,
+    ) -> Result<Prepared, OpError> {
+        self.packed = PackedB::of_constant(constants, 1, cx)?;
         Ok(Prepared::of(&self.packed))
     }
 
@@ -332,8 +342,12 @@ impl Operator for QLinearMatMul {
         infer_product(cx, [0, 3], input_type(cx, 7))
     }
 
-    fn prepare(&mut self, constants: &[Option<TensorRef<'_>>]) -> Result<Prepared, OpError> {
-        self.packed = PackedB::of_constant(constants, 3)?;
+    fn prepare(
+        &mut self,
+        constants: &[Option<TensorRef<'_>>],
+        cx: &mut PrepareContext<'_>,
+    ) -> Result<Prepared, OpError> {
+        self.packed = PackedB::of_constant(constants, 3, cx)?;
         Ok(Prepared::of(&self.packed))
     }
 

@@ -20,11 +20,14 @@
 //!   (35 to 40).
 
 mod activations;
+mod array;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod columns;
 mod layout;
+mod pack;
 mod portable;
+mod prepare;
 #[cfg(test)]
 mod tests;
 
@@ -32,9 +35,9 @@ use std::ops::Range;
 
 pub use self::activations::{Activations, Codes, Records, Rows};
 pub use self::columns::Columns;
-pub use self::layout::{
-    Arithmetic, COLUMNS, Format, PackedWeights, Points, Source, SourceCodes, SourcePoints,
-};
+pub use self::layout::{Arithmetic, COLUMNS, Format, LAYOUT_VERSION, PackedWeights, Points};
+pub use self::pack::{Source, SourceCodes, SourcePoints};
+pub use self::prepare::prepare;
 
 /// An allocation that failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -194,7 +197,7 @@ pub fn multiply(
     }
 }
 
-/// Exact sums, which wrap, of words times the codes of [`PackedWeights::pack_words`]: `a` is
+/// Exact sums, which wrap, of words times the codes of [`Source::of_words`]: `a` is
 /// rows of `depth` that are `stride` apart, zeros where the depth is more than K.
 pub fn multiply_words(
     instructions: Instructions,

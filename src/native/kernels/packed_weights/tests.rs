@@ -1,6 +1,7 @@
 //! Every variant against the product in f64 of what was packed.
 
 use super::*;
+use crate::native::workers::Workers;
 
 /// Numbers that are the same every time.
 struct Numbers(u64);
@@ -85,8 +86,9 @@ impl Case {
                 _ => SourcePoints::Float(&float),
             },
             groups: self.groups.as_deref(),
+            done: &|_| {},
         };
-        PackedWeights::pack(&source, arithmetic).expect("there is memory")
+        PackedWeights::pack(&source, arithmetic, &Workers::alone()).expect("there is memory")
     }
 
     fn weight(&self, row: usize, i: usize) -> f64 {
@@ -312,8 +314,9 @@ fn sums_of_words_are_exact() {
                 let b: Vec<u8> = (0..k * n)
                     .map(|_| [0, 255, 128, 127, numbers.code(8)][numbers.below(5)])
                     .collect();
-                let weights =
-                    PackedWeights::pack_words(&b, if signed { 128 } else { 0 }, k, n).expect("memory");
+                let source = Source::of_words(&b, if signed { 128 } else { 0 }, k, n);
+                let workers = Workers::alone();
+                let weights = PackedWeights::pack(&source, Arithmetic::Words, &workers).expect("memory");
                 let stride = weights.depth() + 2;
                 let mut a = vec![0i16; m * stride];
                 for row in a.chunks_exact_mut(stride) {
@@ -338,6 +341,54 @@ fn sums_of_words_are_exact() {
                     let expected: i32 = (0..k).map(|at| i32::from(a[row * stride + at]) * code(at)).sum();
                     assert_eq!(*y, expected, "{m} x {k} x {n}, signed: {signed}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_are_their_arrays_again() {
+    for (bits, points, grouped) in [(4, 0, false), (8, 1, true), (2, 2, false)] {
+        let case = Case::new((bits, 50, 70), 16, points, grouped);
+        let blocks = case.k.div_ceil(case.block_size);
+        let codes = |row: usize, to: &mut [u8]| to.copy_from_slice(&case.codes[row * case.k..][..case.k]);
+        let scale = |row: usize, block: usize| case.scales[row * blocks + block];
+        let whole = |row: usize, block: usize| case.whole[row * blocks + block];
+        let float = |row: usize, block: usize| case.float[row * blocks + block];
+        let source = Source {
+            bits,
+            n: case.n,
+            k: case.k,
+            block_size: case.block_size,
+            codes: SourceCodes::Rows(&codes),
+            scale: &scale,
+            points: [
+                SourcePoints::Middle,
+                SourcePoints::Whole(&whole),
+                SourcePoints::Float(&float),
+            ][usize::from(points)],
+            groups: case.groups.as_deref(),
+            done: &|_| {},
+        };
+        for arithmetic in [Arithmetic::Float, Arithmetic::Integer] {
+            let alone = PackedWeights::pack(&source, arithmetic, &Workers::alone()).expect("memory");
+            let shared = PackedWeights::pack(&source, arithmetic, &Workers::new(3)).expect("memory");
+            let arrays = alone.arrays();
+            assert_eq!(shared.arrays(), arrays);
+            let again = PackedWeights::of_arrays(&source, arithmetic, arrays.clone()).expect("memory");
+            let again = again.expect("they fit");
+            assert_eq!(again.arrays(), arrays);
+            assert_eq!(again.order, alone.order);
+            assert_eq!(again.panel(1), alone.panel(1));
+            for wrong in 0..3 {
+                let mut arrays = arrays.clone();
+                let array = &mut arrays[wrong];
+                *array = match array.is_empty() {
+                    true => bytes::Bytes::from_static(&[0; 4]),
+                    false => array.slice(..array.len() - 4),
+                };
+                let none = PackedWeights::of_arrays(&source, arithmetic, arrays).expect("memory");
+                assert!(none.is_none(), "array {wrong}");
             }
         }
     }
