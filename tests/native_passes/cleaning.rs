@@ -294,6 +294,85 @@ fn transposes_go_into_products() {
 }
 
 #[test]
+fn rows_of_a_transpose_are_columns_of_the_matrix() {
+    let gather = |axis: i64, dims: &str| {
+        Model::new()
+            .input("x", FLOAT, "[3, n]")
+            .input("i", INT64, dims)
+            .graph(|graph| graph.untyped_output("y"))
+            .node(node("Transpose", &["x"], &["t"]))
+            .node(node("Gather", &["t", "i"], &["y"]).int("axis", axis))
+    };
+    let case = |model: Model, dims: &[usize]| {
+        let count = dims.iter().product();
+        let indices: Vec<i64> = [3, 0, -1, 2, 1, 3].into_iter().take(count).collect();
+        let indices = Value::from_slice(dims, &indices).unwrap();
+        Case::new(model, &[("x", floats(1, &[3, 4])), ("i", indices)], &["y"])
+    };
+    for (names, dims) in [
+        ("[]", &[][..]),
+        ("[k]", &[5]),
+        ("[2, k]", &[2, 3]),
+        ("[k, 0]", &[1, 0]),
+    ] {
+        case(gather(0, names), dims).check("transpose_gather", 1, 0.0);
+        case(gather(-2, names), dims).check("transpose_gather", 1, 0.0);
+    }
+    let columns = Model::new()
+        .input("x", FLOAT, "[5, n]")
+        .input("i", INT64, "[k]")
+        .graph(|graph| graph.untyped_output("y"))
+        .node(node("Transpose", &["x"], &["t"]))
+        .node(node("Gather", &["t", "i"], &["y"]).int("axis", 1));
+    let inputs = [
+        ("x", floats(1, &[5, 4])),
+        ("i", Value::from_slice(&[2], &[3i64, 0]).unwrap()),
+    ];
+    Case::new(columns, &inputs, &["y"]).refuses("transpose_gather");
+    // Something else reads the transpose.
+    let shared = gather(0, "[k]")
+        .graph(|graph| graph.untyped_output("z"))
+        .node(node("Neg", &["t"], &["z"]));
+    case(shared, &[2]).refuses("transpose_gather");
+}
+
+/// A table of embeddings that is the weight of the last product too, in the two ways in which
+/// exporters write it: as the table, and as the weight.
+#[test]
+fn a_shared_weight_is_not_copied_to_transpose_it() {
+    let tied = |hidden: usize, words: usize, as_weight: bool| {
+        let dims = if as_weight {
+            [hidden, words]
+        } else {
+            [words, hidden]
+        };
+        let weight = floats(1, &dims);
+        let weight = weight.view().slice::<f32>().unwrap();
+        let names = if as_weight { ["t", "w"] } else { ["w", "t"] };
+        let model = Model::new()
+            .input("i", INT64, "[1, n]")
+            .graph(|graph| graph.untyped_output("y"))
+            .initializer(Tensor::floats("w", &dims.map(|dim| dim as i64), weight))
+            .node(node("Transpose", &["w"], &["t"]).ints("perm", &[1, 0]))
+            .node(node("Gather", &[names[0], "i"], &["e"]))
+            .node(node("MatMul", &["e", names[1]], &["y"]));
+        let indices = Value::from_slice(&[1, 3], &[7i64, 0, words as i64 - 1]).unwrap();
+        Case::new(model, &[("i", indices)], &["y"])
+    };
+    // A product with a transposed matrix has its own order of sums.
+    let passes = [(true, "transpose_gather", 0.0), (false, "transpose_matmul", 1e-6)];
+    for (as_weight, pass, bound) in passes {
+        let case = tied(256, 1100, as_weight);
+        case.check(pass, 1, bound);
+        // Where the pass is not done the transpose is folded after all.
+        assert_eq!(case.nodes(pass), 2, "{pass}");
+        assert_eq!(case.nodes(""), if as_weight { 3 } else { 2 }, "{pass}");
+        // A small one is folded at once.
+        assert_eq!(tied(16, 20, as_weight).fired(pass), 0, "{pass}");
+    }
+}
+
+#[test]
 fn transposes_go_into_gemm() {
     for trans in [0, 1] {
         let gemm = Model::new()

@@ -11,7 +11,7 @@ use super::passes::{self, DisabledPasses, Fired};
 use super::ports::{DimNames, Symbols, port_type};
 use super::sizes::SizeTable;
 use super::{
-    Action, Body, Graph, GraphInput, Node, ValueId, attributes, fold, functions, order, ports, scope,
+    Action, Body, Graph, GraphInput, Node, ValueId, attributes, fold, functions, order, ports, scope, shared,
 };
 use crate::component::{ComponentErrorKind, ComponentIo, PortType};
 use crate::native::arity;
@@ -212,7 +212,8 @@ impl<'m> Loader<'m> {
         let raw = self.raw_graph(proto, place, surroundings)?;
         let mut draft = Draft::new(raw.nodes, raw.facts, &raw.outputs);
         passes::run(&mut draft, self.disabled, &mut self.fired);
-        let (mut nodes, facts) = draft.finish();
+        let (mut nodes, mut facts) = draft.finish();
+        self.fold_kept(&mut nodes, &mut facts)?;
         let mut bodies = 0;
         for node in &mut nodes {
             let count = node.action.bodies().len();
@@ -284,7 +285,8 @@ impl<'m> Loader<'m> {
             let name = sparse.values.as_ref().map_or("", |values| values.name.as_str());
             self.missing.add(format!("sparse initializer \"{name}\""));
         }
-        let nodes = self.nodes(&mut scope, &mut nodes, &order)?;
+        let kept = shared::transposes(&nodes, &proto.output);
+        let nodes = self.nodes(&mut scope, &mut nodes, &order, &kept)?;
         let is_body = surroundings.is_some();
         let outputs = self.outputs(&scope, &proto, &mut io, is_body)?;
         Ok(RawGraph {
@@ -384,6 +386,7 @@ impl<'m> Loader<'m> {
         scope: &mut Scope,
         flat: &mut [FlatNode],
         order: &[usize],
+        kept: &HashSet<String>,
     ) -> Result<Vec<(Node, Definition)>, ComponentErrorKind> {
         let mut nodes = Vec::with_capacity(order.len());
         for &index in order {
@@ -424,7 +427,8 @@ impl<'m> Loader<'m> {
                 inputs,
                 outputs,
             };
-            match self.infer_and_fold(scope, &node) {
+            let is_kept = flat.proto.output.first().is_some_and(|name| kept.contains(name));
+            match self.infer_and_fold(scope, &node, is_kept) {
                 Ok(true) => {}
                 Ok(false) => {
                     scope.sizes.follow(&node, &definition, &mut scope.facts);
@@ -594,9 +598,13 @@ impl<'m> Loader<'m> {
     }
 
     /// Infers a node's outputs, and computes them when they are constant (`true`).
-    fn infer_and_fold(&mut self, scope: &mut Scope, node: &Node) -> Result<bool, OpError> {
+    fn infer_and_fold(&mut self, scope: &mut Scope, node: &Node, is_kept: bool) -> Result<bool, OpError> {
         let outputs = node.infer(&scope.facts)?;
-        let outputs = match self.disabled.contains(passes::CONSTANT_FOLDING) {
+        let constant = |value: ValueId| scope.fact(value)?.value.as_ref();
+        let mut inputs = node.inputs.iter().flatten();
+        let is_large = |&value: &ValueId| constant(value).is_some_and(|x| x.byte_len() >= shared::MIN_BYTES);
+        let is_kept = is_kept && inputs.any(is_large);
+        let outputs = match is_kept || self.disabled.contains(passes::CONSTANT_FOLDING) {
             false => fold::fold(node, &scope.facts, outputs, &mut self.budget, &mut self.workspace)?,
             true => fold::known(node, outputs),
         };
@@ -613,6 +621,38 @@ impl<'m> Loader<'m> {
             }
         }
         Ok(done)
+    }
+
+    /// Folds the transposes that were kept, see `shared`, and that the passes have left.
+    fn fold_kept(&mut self, nodes: &mut Vec<Node>, facts: &mut [Fact]) -> Result<(), ComponentErrorKind> {
+        if self.disabled.contains(passes::CONSTANT_FOLDING) {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        nodes.retain(|node| {
+            if node.op != "Transpose" || result.is_err() {
+                return true;
+            }
+            let folded = node
+                .infer(facts)
+                .and_then(|outputs| fold::fold(node, facts, outputs, &mut self.budget, &mut self.workspace));
+            match folded {
+                Ok(Folded::Known(folded)) => {
+                    for (value, fact) in node.outputs.iter().zip(folded) {
+                        if let Some(place) = value.and_then(|value| facts.get_mut(value.index())) {
+                            *place = fact;
+                        }
+                    }
+                    false
+                }
+                Ok(Folded::Open(_)) => true,
+                Err(error) => {
+                    result = Err(node.error(error));
+                    true
+                }
+            }
+        });
+        result
     }
 
     /// `com.microsoft.Gelu version 1 (float)`: operator, version, known input types.

@@ -20,6 +20,7 @@ mod ports;
 mod request;
 mod same_dims;
 mod scope;
+mod shared;
 mod sizes;
 
 use smallvec::SmallVec;

@@ -59,6 +59,7 @@ static PASSES: &[Pass] = &[
     rewrite("cast", cast::cast),
     rewrite("no_op", no_op::no_op),
     rewrite("transpose", transpose::transpose),
+    rewrite("transpose_gather", transpose::transpose_gather),
     rewrite("gelu", gelu::gelu),
     rewrite("silu", silu::silu),
     rewrite("swiglu", silu::swiglu),

@@ -2,11 +2,14 @@
 //!
 //!   transpose          Transpose(Transpose(x, p), q) is Transpose(x, r) with r[i] = p[q[i]], and x
 //!                      when that leaves every axis in its place
+//!   transpose_gather   Gather along axis 0 of the Transpose of a constant matrix, or of a matrix whose
+//!                      transpose nothing else reads, is Gather along axis 1 of the matrix, and a
+//!                      Transpose of what that gives
 //!   transpose_matmul   MatMul of an operand that is a Transpose of its last two dims, which
 //!                      nothing else reads, is FusedMatMul of what was transposed, with transA or
 //!                      transB; likewise FusedMatMul without transBatch, and Gemm
 //!
-//! Exact: elements only move, and the products are summed in the same order.
+//! Elements only move. A product of few rows sums in another order with a transposed matrix.
 
 use super::super::ValueId;
 use super::super::draft::{Draft, DraftNode, NewNode, NodeId};
@@ -44,6 +47,47 @@ pub(super) fn transpose(draft: &mut Draft, id: NodeId) -> bool {
         outputs: [Some(y)].into_iter().collect(),
     };
     draft.replace(&name, vec![new])
+}
+
+pub(super) fn transpose_gather(draft: &mut Draft, id: NodeId) -> bool {
+    let Some((matrix, indices, y, since)) = draft.node(id).and_then(|node| gathered_rows(draft, node)) else {
+        return false;
+    };
+    let Some(rank) = draft.fact(indices).and_then(|fact| fact.rank()) else {
+        return false;
+    };
+    let columns = if rank == 0 { y } else { draft.new_value() };
+    let mut new = vec![NewNode {
+        domain: "",
+        op_type: "Gather",
+        version: since,
+        attributes: vec![("axis", Attribute::Int(1))],
+        inputs: [Some(matrix), Some(indices)].into_iter().collect(),
+        outputs: [Some(columns)].into_iter().collect(),
+    }];
+    if rank > 0 {
+        let perm = (1..=rank as i64).chain([0]).collect();
+        new.push(NewNode {
+            domain: "",
+            op_type: "Transpose",
+            version: 13,
+            attributes: vec![("perm", Attribute::Ints(perm))],
+            inputs: [Some(columns)].into_iter().collect(),
+            outputs: [Some(y)].into_iter().collect(),
+        });
+    }
+    let name = draft.name(id);
+    draft.replace(&name, new)
+}
+
+/// The matrix that a node gathers rows of the transpose of; then the indices, the output, and the
+/// node's version.
+fn gathered_rows(draft: &Draft, node: &DraftNode) -> Option<(ValueId, ValueId, ValueId, i64)> {
+    let (x, indices, y) = (node.input(0)?, node.input(1)?, node.output(0)?);
+    let is_first = matches!(node.definition.int_or("axis", 0), 0 | -2);
+    let (matrix, perm) = transposed(draft, x).filter(|_| node.is("Gather") && is_first)?;
+    let is_worth_it = draft.constant(matrix).is_some() || draft.is_read_once(x);
+    (perm == [1, 0] && is_worth_it).then_some((matrix, indices, y, node.definition.since))
 }
 
 /// What a value is the transpose of, and which axis of that each of its axes is.
