@@ -62,6 +62,7 @@ mod gemm;
 pub(super) mod general_matmul;
 pub(super) mod grid_sample;
 pub(super) mod group_query_attention;
+mod half_precision;
 pub(super) mod hyper_connection;
 pub(super) mod image_decoder;
 pub(super) mod infer;

@@ -7,6 +7,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+use super::half_precision;
 use crate::native::element::Element;
 
 /// An element type with arithmetic.
@@ -300,19 +301,19 @@ real!(f32, libm::erff, F32);
 real!(f64, libm::erf);
 
 macro_rules! half_float {
-    ($t:ident $floats:ident) => {
+    ($t:ident $floats:ident, $widen:path, $narrow:path) => {
         impl Number for $t {
             type Wide = f32;
             type Real = f32;
 
             #[inline(always)]
             fn widen(self) -> f32 {
-                self.to_f32()
+                $widen(self)
             }
 
             #[inline(always)]
             fn narrow(wide: f32) -> $t {
-                $t::from_f32(wide)
+                $narrow(wide)
             }
 
             #[inline(always)]
@@ -348,8 +349,8 @@ macro_rules! half_float {
     };
 }
 
-half_float!(f16 F16);
-half_float!(bf16 Bf16);
+half_float!(f16 F16, half_precision::to_f32, half_precision::from_f32);
+half_float!(bf16 Bf16, bf16::to_f32, bf16::from_f32);
 
 macro_rules! integer {
     ($($t:ident $abs:expr;)+) => { $(
