@@ -7,7 +7,8 @@
 //! | variant | needs |
 //! |---|---|
 //! | [`Portable`] | nothing |
-//! | [`Avx2`] | AVX2, FMA, F16C |
+//! | [`Avx2`](avx2::Avx2) | AVX2, FMA, F16C |
+//! | [`Neon`](neon::Neon) | NEON, which every 64-bit ARM that Rust's targets mean has |
 //!
 //! A further one is an `impl Lanes` and an arm in [`run`].
 
@@ -81,6 +82,10 @@ pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
         // SAFETY: the CPU has the features.
         return unsafe { avx2::run(kernel) };
     }
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    // SAFETY: every CPU that this is compiled for has the feature.
+    return unsafe { neon::run(kernel) };
+    #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
     kernel.run::<Portable>()
 }
 
@@ -91,6 +96,7 @@ thread_local! {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "used by tests alone"))]
 pub(super) struct Portable;
 
 impl Lanes for Portable {
@@ -246,6 +252,115 @@ mod avx2 {
         fn prefetch<T>(x: &[T], at: usize) {
             // SAFETY: a prefetch of any address is allowed.
             unsafe { _mm_prefetch::<_MM_HINT_T1>(x.as_ptr().wrapping_add(at).cast()) }
+        }
+    }
+}
+
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+mod neon {
+    use std::arch::aarch64::{
+        float32x4_t, uint16x4_t, vadd_f32, vaddq_f32, vcombine_f32, vcvt_f32_f16, vdupq_n_f32, vfmaq_f32,
+        vget_high_f32, vget_low_f32, vld1_u16, vld1q_f32, vpadd_f32, vreinterpret_f16_u16,
+        vreinterpretq_f32_u32, vshll_n_u16, vst1q_f32,
+    };
+    use std::arch::asm;
+
+    use half::{bf16, f16};
+
+    use super::{Kernel, Lanes};
+
+    /// # Safety
+    /// The CPU has NEON.
+    #[target_feature(enable = "neon")]
+    pub unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+        kernel.run::<Neon>()
+    }
+
+    /// Named by [`run`] alone, so its functions run where the feature is.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Neon;
+
+    // Each block: SAFETY: the CPU has NEON (see `Neon`), and the pointer is that of a reference to as
+    // many bytes as are read or written.
+    impl Lanes for Neon {
+        type V = [float32x4_t; 2];
+
+        #[inline(always)]
+        fn splat(x: f32) -> Self::V {
+            // SAFETY: as above.
+            unsafe { [vdupq_n_f32(x); 2] }
+        }
+
+        #[inline(always)]
+        fn load(x: &[f32; 8]) -> Self::V {
+            let x = x.as_ptr();
+            // SAFETY: as above.
+            unsafe { [vld1q_f32(x), vld1q_f32(x.add(4))] }
+        }
+
+        #[inline(always)]
+        fn load_f16(x: &[f16; 8]) -> Self::V {
+            let float = |x: uint16x4_t| {
+                // SAFETY: as above.
+                unsafe { vcvt_f32_f16(vreinterpret_f16_u16(x)) }
+            };
+            let x = x.as_ptr().cast::<u16>();
+            // SAFETY: as above.
+            unsafe { [float(vld1_u16(x)), float(vld1_u16(x.add(4)))] }
+        }
+
+        #[inline(always)]
+        fn load_bf16(x: &[bf16; 8]) -> Self::V {
+            let float = |x: uint16x4_t| {
+                // SAFETY: as above.
+                unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(x)) }
+            };
+            let x = x.as_ptr().cast::<u16>();
+            // SAFETY: as above.
+            unsafe { [float(vld1_u16(x)), float(vld1_u16(x.add(4)))] }
+        }
+
+        #[inline(always)]
+        fn store(v: Self::V, to: &mut [f32; 8]) {
+            let to = to.as_mut_ptr();
+            // SAFETY: as above.
+            unsafe {
+                vst1q_f32(to, v[0]);
+                vst1q_f32(to.add(4), v[1]);
+            }
+        }
+
+        #[inline(always)]
+        fn multiply_add(a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+            // SAFETY: as above.
+            unsafe { [vfmaq_f32(c[0], a[0], b[0]), vfmaq_f32(c[1], a[1], b[1])] }
+        }
+
+        #[inline(always)]
+        fn multiply_add_one(a: f32, b: f32, c: f32) -> f32 {
+            a.mul_add(b, c)
+        }
+
+        #[inline(always)]
+        fn sums([a, b, c, d, e, f, g, h]: [Self::V; 8]) -> Self::V {
+            // SAFETY: as above.
+            unsafe {
+                let two = |[low, high]: Self::V| {
+                    let four = vaddq_f32(low, high);
+                    vadd_f32(vget_low_f32(four), vget_high_f32(four))
+                };
+                let four = |a, b, c, d| vcombine_f32(vpadd_f32(two(a), two(b)), vpadd_f32(two(c), two(d)));
+                [four(a, b, c, d), four(e, f, g, h)]
+            }
+        }
+
+        #[inline(always)]
+        fn prefetch<T>(x: &[T], at: usize) {
+            let at = x.as_ptr().wrapping_add(at);
+            // SAFETY: a prefetch of any address is allowed. (The intrinsic is not stable yet.)
+            unsafe {
+                asm!("prfm pldl2keep, [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly))
+            }
         }
     }
 }

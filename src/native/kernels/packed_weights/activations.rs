@@ -239,6 +239,9 @@ fn quantize_runs<T: Stored>(
 ) {
     match instructions {
         Instructions::Portable => quantize_each(row, run, levels, to),
+        // Which every CPU that this is compiled for has, so that the loops are vectors already.
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        Instructions::Neon | Instructions::NeonDot => quantize_each(row, run, levels, to),
         // SAFETY: made only where the CPU has AVX2 and FMA.
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx2 => unsafe { quantize_each_avx2(row, run, levels, to) },

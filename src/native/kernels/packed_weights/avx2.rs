@@ -13,7 +13,7 @@
 use std::arch::x86_64::*;
 
 use super::layout::{COLUMNS, Format, LANES};
-use super::{Panel, PanelPoints, TILE_ROWS, Tile};
+use super::{DENSE_DEPTH, Panel, PanelPoints, TILE_ROWS, Tile};
 
 type Pair<T> = [T; 2];
 
@@ -428,12 +428,7 @@ fn float_bytes_tile<const R: usize>(panel: &Panel<'_>, a: &Tile<'_, f32>, sums: 
     store(totals, sums);
 }
 
-/// Elements along K that are made floats at a time: 16 KiB of a panel.
-const DENSE_DEPTH: usize = 256;
-/// Rows that share them.
-pub(super) const DENSE_ROWS: usize = 96;
-
-/// As `floats`, for up to [`DENSE_ROWS`] rows: codes become floats once for all of them.
+/// As `floats`, for up to [`DENSE_ROWS`](super::DENSE_ROWS) rows: codes become floats once for all of them.
 pub(super) fn dense(format: Format, panel: &Panel<'_>, a: &Tile<'_, f32>, sums: &mut [[f32; COLUMNS]]) {
     // SAFETY: `Instructions::Avx2` is made only where the CPU has AVX2 and FMA.
     unsafe { dense_rows(format, panel, a, sums) }

@@ -24,7 +24,8 @@ use super::array::Array;
 
 /// Columns of a panel.
 pub const COLUMNS: usize = 16;
-/// Columns of a vector.
+/// Columns of a group.
+#[cfg(target_arch = "x86_64")]
 pub const LANES: usize = 8;
 
 /// To be raised with every change of what is packed or how: files keep packed weights, see

@@ -25,6 +25,8 @@ mod array;
 mod avx2;
 mod columns;
 mod layout;
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+mod neon;
 mod pack;
 mod portable;
 mod prepare;
@@ -50,6 +52,10 @@ pub const TILE_ROWS: usize = 4;
 
 /// From this many rows on it pays to make floats of a panel first.
 const DENSE_FROM: usize = 12;
+/// Elements along K that are then made floats at a time: 16 KiB of a panel.
+const DENSE_DEPTH: usize = 256;
+/// Rows that share them.
+const DENSE_ROWS: usize = 96;
 
 /// Panels that are multiplied with one tile of A before the next tile stay in the second-level
 /// cache.
@@ -145,9 +151,15 @@ impl<'a, T> Tile<'a, T> {
 /// Which instructions are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instructions {
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "used by tests alone"))]
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    Neon,
+    /// With the dot products of bytes that ARMv8.2 has.
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    NeonDot,
 }
 
 impl Instructions {
@@ -157,6 +169,12 @@ impl Instructions {
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             return Instructions::Avx2;
         }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        return match std::arch::is_aarch64_feature_detected!("dotprod") {
+            true => Instructions::NeonDot,
+            false => Instructions::Neon,
+        };
+        #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
         Instructions::Portable
     }
 }
@@ -170,11 +188,10 @@ pub fn multiply(
     panels: Range<usize>,
     emit: &mut dyn FnMut(usize, usize, &[f32]),
 ) {
-    #[cfg(target_arch = "x86_64")]
-    if let (Instructions::Avx2, Codes::Floats(codes)) = (instructions, a.codes)
+    if let (Some(dense), Codes::Floats(codes)) = (dense(instructions), a.codes)
         && a.rows >= DENSE_FROM
     {
-        return multiply_dense(weights, a, codes, panels, emit);
+        return multiply_dense(dense, weights, a, codes, panels, emit);
     }
     let tiles = a.rows.div_ceil(TILE_ROWS).max(1);
     let height = a.rows.div_ceil(tiles).max(1);
@@ -220,6 +237,10 @@ pub fn multiply_words(
                     Instructions::Portable => portable::exact(codes, (a, stride), &mut sums[..height]),
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Avx2 => avx2::exact(codes, (a, stride), &mut sums[..height]),
+                    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+                    Instructions::Neon | Instructions::NeonDot => {
+                        neon::exact(codes, (a, stride), &mut sums[..height]);
+                    }
                 }
                 let column = panel * COLUMNS;
                 let width = COLUMNS.min(weights.n - column);
@@ -231,9 +252,22 @@ pub fn multiply_words(
     }
 }
 
-/// With many rows of floats, each panel is made floats first.
-#[cfg(target_arch = "x86_64")]
+/// A panel times up to [`DENSE_ROWS`] rows of floats, made floats first.
+type Dense = fn(Format, &Panel<'_>, &Tile<'_, f32>, &mut [[f32; COLUMNS]]);
+
+fn dense(instructions: Instructions) -> Option<Dense> {
+    match instructions {
+        Instructions::Portable => None,
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => Some(avx2::dense),
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        Instructions::Neon | Instructions::NeonDot => Some(neon::dense),
+    }
+}
+
+/// With many rows of floats.
 fn multiply_dense(
+    dense: Dense,
     weights: &PackedWeights,
     a: &Activations<'_>,
     codes: &[f32],
@@ -243,15 +277,11 @@ fn multiply_dense(
     for panel in panels {
         let column = panel * COLUMNS;
         let width = COLUMNS.min(weights.n - column);
-        for row in (0..a.rows).step_by(avx2::DENSE_ROWS) {
-            let mut sums = [[0.0; COLUMNS]; avx2::DENSE_ROWS];
-            let sums = &mut sums[..avx2::DENSE_ROWS.min(a.rows - row)];
-            avx2::dense(
-                weights.format,
-                &weights.view(panel),
-                &Tile::new(a, codes, row),
-                sums,
-            );
+        let view = weights.view(panel);
+        for row in (0..a.rows).step_by(DENSE_ROWS) {
+            let mut sums = [[0.0; COLUMNS]; DENSE_ROWS];
+            let sums = &mut sums[..DENSE_ROWS.min(a.rows - row)];
+            dense(weights.format, &view, &Tile::new(a, codes, row), sums);
             for (i, sums) in sums.iter().enumerate() {
                 emit(row + i, column, &sums[..width]);
             }
@@ -288,6 +318,22 @@ fn multiply_tile(
         #[cfg(target_arch = "x86_64")]
         (Instructions::Avx2, Codes::Words(codes)) => {
             avx2::words(panel, &Tile::new(a, codes, row), sums);
+        }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        (Instructions::Neon | Instructions::NeonDot, Codes::Floats(codes)) => {
+            neon::floats(format, panel, &Tile::new(a, codes, row), sums);
+        }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        (Instructions::Neon, Codes::Bytes(codes)) => {
+            neon::bytes(format, panel, &Tile::new(a, codes, row), sums);
+        }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        (Instructions::NeonDot, Codes::Bytes(codes)) => {
+            neon::bytes_dot(format, panel, &Tile::new(a, codes, row), sums);
+        }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        (Instructions::Neon | Instructions::NeonDot, Codes::Words(codes)) => {
+            neon::words(panel, &Tile::new(a, codes, row), sums);
         }
     }
 }

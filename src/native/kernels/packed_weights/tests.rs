@@ -30,7 +30,12 @@ impl Numbers {
 
 fn all_instructions() -> Vec<Instructions> {
     let mut all = vec![Instructions::Portable];
-    all.extend(Some(Instructions::detect()).filter(|best| *best != Instructions::Portable));
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    all.push(Instructions::Neon);
+    let best = Instructions::detect();
+    if !all.contains(&best) {
+        all.push(best);
+    }
     all
 }
 
