@@ -36,7 +36,10 @@ fn options(backend: BackendChoice) -> ComponentOptions {
     ComponentOptions {
         backend,
         threads: Some(1),
-        ..ComponentOptions::default()
+        #[cfg(feature = "native")]
+        disabled_passes: Default::default(),
+        #[cfg(feature = "native")]
+        packed_cache: Default::default(),
     }
 }
 
