@@ -386,6 +386,12 @@ pub fn as_bytes<T: Element>(elements: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }
 
+/// The memory of these elements, to be written.
+pub(super) fn as_bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
+    // SAFETY: as in `as_bytes`; and every bit pattern that is written is an `Element`.
+    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) }
+}
+
 /// Bytes as elements, if they are a whole number of them and aligned.
 pub(super) fn as_elements<T: Element>(bytes: &[u8]) -> Option<&[T]> {
     // SAFETY: every bit pattern is an `Element`.

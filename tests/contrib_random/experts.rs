@@ -20,6 +20,8 @@ struct Experts {
     bits: usize,
     block_size: Option<usize>,
     zero_points: bool,
+    /// Whether quantised weights are.
+    constant: bool,
     half: Float,
     seed: u64,
 }
@@ -35,13 +37,14 @@ fn experts() -> impl Strategy<Value = Experts> {
         any::<bool>(),
     );
     let half = prop::sample::select(vec![Float::F16, Float::Bf16]);
-    let rest = (any::<[bool; 3]>(), quantized, half, any::<u64>());
+    let rest = (any::<[bool; 4]>(), quantized, half, any::<u64>());
     (tokens, sizes, activation, swiglu, rest).prop_map(|(tokens, sizes, activation, swiglu, rest)| Experts {
         tokens,
         experts: sizes.0,
         chosen: sizes.1.min(sizes.0),
         hidden: 32 * sizes.2,
-        inter: 32 * sizes.3,
+        // Blocks are whole; rows need not fill a panel.
+        inter: 32 * sizes.3 - if rest.1.1.is_some() { 0 } else { 8 },
         activation,
         swiglu: swiglu.filter(|_| activation == "swiglu"),
         normalize: rest.0[0],
@@ -49,6 +52,7 @@ fn experts() -> impl Strategy<Value = Experts> {
         bits: rest.1.0,
         block_size: rest.1.1,
         zero_points: rest.1.2,
+        constant: rest.0[3],
         half: rest.2,
         seed: rest.3,
     })
@@ -108,10 +112,11 @@ impl Experts {
         } else {
             &[e, rows, point_bytes]
         };
+        let given = |value: Value| if self.constant { value.constant() } else { value };
         Weights {
-            packed: Value::raw(UINT8, &[e, rows, row_bytes], data).constant(),
-            scales: Value::floats(scale_dims, scales).constant(),
-            zero_points: Value::raw(UINT8, point_dims, points).constant(),
+            packed: given(Value::raw(UINT8, &[e, rows, row_bytes], data)),
+            scales: given(Value::floats(scale_dims, scales)),
+            zero_points: given(Value::raw(UINT8, point_dims, points)),
             plain: Value::floats(&[e, rows, depth], plain).constant(),
         }
     }

@@ -21,8 +21,7 @@ use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len};
 use super::dispatch::with_float;
 use super::number::{Float, Scalar};
 use super::packed_weights::{
-    self, Arithmetic, COLUMNS, Columns, Instructions, PackedWeights, Records, Rows, Source, SourceCodes,
-    SourcePoints, multiply,
+    self, Arithmetic, Columns, PackedWeights, Records, Rows, Source, SourceCodes, SourcePoints, product,
 };
 use crate::native::element::ElementType;
 use crate::native::infer::{Fact, InferContext, SymDim};
@@ -315,34 +314,26 @@ impl MatMulNBits {
             None => Rows::Converted(&convert),
         };
         let records = Records::new(packed, T::as_wide(&[]).is_some());
-        let record = records.room();
-        let room = cx.scratch::<f32>(element_count(&[record, rows])?)?;
+        let room = cx.scratch::<f32>(element_count(&[records.room(), rows])?)?;
         let y = cx.output::<T>(0, &dims)?.into_mut();
         if y.is_empty() {
             return Ok(());
         }
-        let instructions = Instructions::detect();
-        if record > 0 {
-            workers.split_mut(room, record, |row, record| {
-                records.fill(instructions, given, row, record);
-            });
-        }
-        let view = records.view(given, rows, room);
         let y = Columns::new(y, n);
-        // Some 16 products are worth a simple operation.
-        let chunk = workers.chunk(
-            packed.panels(),
-            rows.saturating_mul(packed.depth()) * COLUMNS / 16,
-        );
-        workers.for_each(packed.panels().div_ceil(chunk), |part| {
-            let panels = part * chunk..((part + 1) * chunk).min(packed.panels());
-            multiply(instructions, packed, &view, panels, &mut |row, column, sums| {
+        let panels = 0..packed.panels();
+        product(
+            workers,
+            &records,
+            (given, rows),
+            panels,
+            room,
+            &|row, column, sums| {
                 let value =
                     |column: usize, sum: f32| T::narrow(sum + bias.map_or(0.0, |bias| bias[column].widen()));
-                // SAFETY: each panel is in one part, and a part is run once.
+                // SAFETY: `product` gives each panel to one thread.
                 unsafe { y.write(row, column, sums, value) };
-            });
-        });
+            },
+        );
         Ok(())
     }
 

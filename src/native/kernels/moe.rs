@@ -21,21 +21,30 @@
 //! [E, rows], or of a block, [E, rows, blocks]; zero points packed along rows or blocks likewise.
 //! Its quantisation to floats (`quant_type` other than "int") is for GPUs and not done.
 //!
-//! com.microsoft 1: float, float16, bfloat16 (and double). Sums are in the wide type.
+//! com.microsoft 1: float, float16, bfloat16 (and double). Sums are in the wide type. Constant weights
+//! of QMoE are packed at load, see `packed_weights`: the experts one behind the other, each filled up
+//! to whole panels.
 
 use super::Built;
+use half::{bf16, f16};
+
 use super::attend::dot;
-use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len};
+use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len, unpack};
 use super::dispatch::with_float;
 use super::group_query_attention::wrong_dims;
 use super::infer::like_first_input;
 use super::number::{Float, Real, Scalar};
+use super::packed_weights::{
+    self, Arithmetic, COLUMNS, Columns, PackedWeights, Records, Rows as PackedRows, Source, SourceCodes,
+    SourcePoints, product,
+};
 use super::unary::{gelu_tanh_of, sigmoid_of};
 use crate::native::element::ElementType;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
-use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::{TensorRef, element_count};
+use crate::native::operator::{OpError, Operator, PrepareContext, Prepared, RunContext};
+use crate::native::tensor::{TensorRef, as_bytes_mut, as_elements_mut, element_count};
+use crate::native::workers::Workers;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Activation {
@@ -79,6 +88,8 @@ struct MoE {
     quantized: Option<Quantized>,
     places: [Places; 3],
     router_weights: Option<usize>,
+    /// Of each projection, if its weights are constant.
+    packed: [Option<PackedWeights>; 3],
 }
 
 fn build(node: &NodeInfo<'_>, quantized: Option<Quantized>) -> Built {
@@ -143,6 +154,7 @@ fn build(node: &NodeInfo<'_>, quantized: Option<Quantized>) -> Built {
         router_weights: quantized.is_some().then_some(14),
         quantized,
         places,
+        packed: [None, None, None],
     }))
 }
 
@@ -189,6 +201,37 @@ impl Operator for MoE {
         like_first_input(cx)
     }
 
+    fn prepare(
+        &mut self,
+        constants: &[Option<TensorRef<'_>>],
+        cx: &mut PrepareContext<'_>,
+    ) -> Result<Prepared, OpError> {
+        let constant = |index: usize| constants.get(index).copied().flatten();
+        let rows = |which: usize| {
+            let places: &Places = self.places.get(which)?;
+            constant(places.weights)?.dims().get(1).copied()
+        };
+        let (Some(_), Some(first), Some(hidden)) = (&self.quantized, rows(0), rows(1)) else {
+            return Ok(Prepared::AsGiven);
+        };
+        let inter = if self.fusion == Fusion::None {
+            first
+        } else {
+            first / 2
+        };
+        for (which, depth) in [hidden, inter, hidden].into_iter().enumerate() {
+            let scales = constant(self.places[which].scales).map(|scales| scales.element_type());
+            self.packed[which] = match scales {
+                Some(ElementType::Float32) => self.pack::<f32>(&constant, which, depth, cx)?,
+                Some(ElementType::Float16) => self.pack::<f16>(&constant, which, depth, cx)?,
+                Some(ElementType::Bfloat16) => self.pack::<bf16>(&constant, which, depth, cx)?,
+                _ => None,
+            };
+        }
+        let any = self.packed.iter().flatten().next();
+        Ok(Prepared::of(&any))
+    }
+
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let x = cx.required(0)?;
         with_float!(x.element_type(), T => self.run_as::<T>(cx, &x))
@@ -202,6 +245,8 @@ enum Rows<'a, T> {
         /// Zero points packed over the rows of each expert, and the bytes of an expert.
         row_points: Option<(&'a [u8], usize)>,
     },
+    /// The rows of each expert filled up to whole panels.
+    Packed(&'a PackedWeights),
 }
 
 /// The weights of one projection of every expert.
@@ -214,16 +259,28 @@ struct Projection<'a, T> {
 }
 
 impl<T: Float> Projection<'_, T> {
+    /// Elements of working memory for so many tokens.
+    fn room(&self, tokens: usize) -> usize {
+        match &self.weights {
+            // Of f32, which are no larger.
+            Rows::Packed(packed) => tokens.saturating_mul(Records::new(packed, false).room()),
+            Rows::Plain(_) | Rows::Quantized { .. } => self.depth,
+        }
+    }
+
     /// to[i, row] = W[expert][row] x[i] + b[expert][row] for the tokens in `x`, rows of `depth`.
     fn apply<'x>(
         &self,
+        workers: &Workers,
         expert: usize,
-        x: &dyn Fn(usize) -> &'x [T::Wide],
-        tokens: usize,
-        weights: &mut [T::Wide],
+        (x, tokens): (&(dyn Fn(usize) -> &'x [T::Wide] + Sync), usize),
+        room: &mut [T::Wide],
         to: &mut [T::Wide],
     ) {
-        let weights = &mut weights[..self.depth];
+        if let Rows::Packed(packed) = self.weights {
+            return self.apply_packed(workers, packed, expert, (x, tokens), room, to);
+        }
+        let weights = &mut room[..self.depth];
         for row in 0..self.rows {
             let at = expert * self.rows + row;
             match &self.weights {
@@ -232,11 +289,11 @@ impl<T: Float> Projection<'_, T> {
                         *to = x.widen();
                     }
                 }
+                Rows::Packed(_) => {}
                 Rows::Quantized { blocks, row_points } => {
                     blocks.dequantize_row(at, weights);
                     if let Some((points, bytes)) = row_points {
-                        let point =
-                            super::block_quantized::unpack(&points[expert * bytes..], blocks.bits, row);
+                        let point = unpack(&points[expert * bytes..], blocks.bits, row);
                         // The row was read as if its zero point were 0.
                         let shift = T::Wide::from_f64(f64::from(point)).mul(blocks.scales[at].widen());
                         weights.iter_mut().for_each(|w| *w = w.sub(shift));
@@ -251,21 +308,152 @@ impl<T: Float> Projection<'_, T> {
     }
 }
 
+impl<T: Float> Projection<'_, T> {
+    fn apply_packed<'x>(
+        &self,
+        workers: &Workers,
+        packed: &PackedWeights,
+        expert: usize,
+        (x, tokens): (&(dyn Fn(usize) -> &'x [T::Wide] + Sync), usize),
+        room: &mut [T::Wide],
+        to: &mut [T::Wide],
+    ) {
+        let records = Records::new(packed, false);
+        let convert = |token: usize, to: &mut [f32]| {
+            for (to, x) in to.iter_mut().zip(x(token)) {
+                *to = x.to_f64() as f32;
+            }
+        };
+        let room = as_elements_mut::<f32>(as_bytes_mut(room)).unwrap_or_default();
+        let room = &mut room[..tokens * records.room()];
+        let panels = self.rows.div_ceil(COLUMNS);
+        let first = expert * panels;
+        let to = Columns::new(&mut to[..tokens * self.rows], self.rows);
+        let given = (PackedRows::Converted(&convert), tokens);
+        product(
+            workers,
+            &records,
+            given,
+            first..first + panels,
+            room,
+            &|token, column, sums| {
+                let row = column - first * COLUMNS;
+                let sums = &sums[..sums.len().min(self.rows - row)];
+                let value = |row: usize, sum: f32| {
+                    let bias = self
+                        .bias
+                        .map_or(T::Wide::ZERO, |bias| bias[expert * self.rows + row].widen());
+                    T::Wide::from_f64(sum.into()).add(bias)
+                };
+                // SAFETY: `product` gives each panel to one thread.
+                unsafe { to.write(token, row, sums, value) };
+            },
+        );
+    }
+}
+
 impl MoE {
+    /// The weights of a projection, `None` where a run is to say what is wrong with them, or where
+    /// blocks are so small that they would be mostly padding.
+    fn pack<'a, T: Float>(
+        &self,
+        constant: &dyn Fn(usize) -> Option<TensorRef<'a>>,
+        which: usize,
+        depth: usize,
+        cx: &mut PrepareContext<'_>,
+    ) -> Result<Option<PackedWeights>, OpError> {
+        let places = &self.places[which];
+        let Ok(projection) = self.projection::<T>(constant, which, depth) else {
+            return Ok(None);
+        };
+        let Projection {
+            experts,
+            rows,
+            weights,
+            ..
+        } = projection;
+        let Rows::Quantized { blocks, row_points } = weights else {
+            return Ok(None);
+        };
+        let padded = rows.checked_next_multiple_of(COLUMNS);
+        let Some((padded, n)) = padded.and_then(|padded| Some((padded, padded.checked_mul(experts)?))) else {
+            return Ok(None);
+        };
+        if n == 0 || depth == 0 || blocks.block_size < depth.clamp(1, 16) {
+            return Ok(None);
+        }
+        // The expert and the row in it, if it has that row.
+        let place = |at: usize| Some((at / padded, at % padded)).filter(|&(_, row)| row < rows);
+        let float = |x: T| x.widen().to_f64() as f32;
+        let stored = |at: usize| place(at).map(|(expert, row)| expert * rows + row);
+        let point_of_row = |at: usize, _: usize| match (place(at), row_points) {
+            (Some((expert, row)), Some((points, bytes))) => {
+                unpack(&points[expert * bytes..], blocks.bits, row)
+            }
+            _ => 0,
+        };
+        let point_of_block = |at: usize, block: usize| match (stored(at), blocks.zero_points) {
+            (Some(at), ZeroPoints::Packed(points)) => blocks.packed_point(points, at, block),
+            _ => 0,
+        };
+        let give_back = cx.give_back();
+        let source = Source {
+            bits: blocks.bits,
+            n,
+            k: depth,
+            block_size: blocks.block_size,
+            codes: SourceCodes::Rows(&|at, to| match stored(at) {
+                Some(at) => blocks.codes(at, 0, to),
+                None => to.fill(0),
+            }),
+            scale: &|at, block| stored(at).map_or(0.0, |at| float(blocks.scales[at * blocks.blocks + block])),
+            points: match (row_points, blocks.zero_points) {
+                (Some(_), _) => SourcePoints::Whole(&point_of_row),
+                (None, ZeroPoints::Packed(_)) => SourcePoints::Whole(&point_of_block),
+                (None, _) => SourcePoints::Middle,
+            },
+            groups: None,
+            done: &|range| {
+                let row = |at: usize| at / padded * rows + (at % padded).min(rows);
+                give_back(blocks.rows(row(range.start)..row(range.end)));
+            },
+        };
+        let constants = [places.weights, places.scales, places.zero_points].map(constant);
+        packed_weights::prepare(cx, &source, Arithmetic::Float, &constants).map(Some)
+    }
+
+    /// Projection 0, 1 or 2, for W1, W2 or W3, from what is packed if that is what a run reads.
+    fn of_run<'s, 'r: 's, T: Float>(
+        &'s self,
+        cx: &RunContext<'r>,
+        which: usize,
+        depth: usize,
+    ) -> Result<Projection<'s, T>, OpError> {
+        let projection = self.projection::<T>(&|index| cx.input(index), which, depth)?;
+        Ok(match &self.packed[which] {
+            Some(packed) if packed.k == depth => Projection {
+                weights: Rows::Packed(packed),
+                ..projection
+            },
+            _ => projection,
+        })
+    }
+
     /// Projection 0, 1 or 2, for W1, W2 or W3.
     fn projection<'a, T: Float>(
         &self,
-        cx: &RunContext<'a>,
+        input: &dyn Fn(usize) -> Option<TensorRef<'a>>,
         which: usize,
         depth: usize,
     ) -> Result<Projection<'a, T>, OpError> {
+        let required = |index: usize| input(index).ok_or(OpError::MissingInput { index });
         let places = &self.places[which];
-        let weights = cx.required(places.weights)?;
+        let weights = required(places.weights)?;
         let &[experts, rows, stored] = weights.dims() else {
             return Err(wrong_dims(places.weights, &weights, "rank 3"));
         };
         let all_rows = element_count(&[experts, rows])?;
-        let bias = match cx.input(places.bias) {
+        let bias = match input(places.bias) {
             Some(bias) if bias.dims() == [experts, rows] => Some(bias.slice::<T>()?),
             Some(bias) => return Err(wrong_dims(places.bias, &bias, format!("[{experts}, {rows}]"))),
             None => None,
@@ -289,7 +477,7 @@ impl MoE {
         }
         let block_size = quantized.block_size.unwrap_or(depth).max(1);
         let blocks = depth.div_ceil(block_size);
-        let scales = cx.required(places.scales)?;
+        let scales = required(places.scales)?;
         if Some(scales.len()) != all_rows.checked_mul(blocks) {
             let expected = format!("[{experts}, {rows}, {blocks}]");
             return Err(wrong_dims(places.scales, &scales, expected));
@@ -300,7 +488,7 @@ impl MoE {
             false => packed_len(blocks, bits).and_then(|row| row.checked_mul(rows)),
         };
         let mut row_points = None;
-        let zero_points = match cx.input(places.zero_points) {
+        let zero_points = match input(places.zero_points) {
             None => ZeroPoints::Middle,
             Some(points) => {
                 if Some(points.len()) != point_bytes.and_then(|bytes| bytes.checked_mul(experts)) {
@@ -343,7 +531,7 @@ impl MoE {
             return Err(wrong_dims(0, x, "rank 2 or 3"));
         };
         let tokens = x.len().checked_div(hidden).unwrap_or(0);
-        let first = self.projection::<T>(cx, 0, hidden)?;
+        let first = self.of_run::<T>(cx, 0, hidden)?;
         let inter = match self.fusion {
             Fusion::None => first.rows,
             _ if first.rows.is_multiple_of(2) => first.rows / 2,
@@ -354,9 +542,9 @@ impl MoE {
                 )));
             }
         };
-        let second = self.projection::<T>(cx, 1, inter)?;
+        let second = self.of_run::<T>(cx, 1, inter)?;
         let third = match cx.input(self.places[2].weights) {
-            Some(_) => Some(self.projection::<T>(cx, 2, hidden)?),
+            Some(_) => Some(self.of_run::<T>(cx, 2, hidden)?),
             None => None,
         };
         let needs_third = matches!(self.activation, Activation::SwiGlu { .. }) && self.fusion == Fusion::None;
@@ -389,7 +577,14 @@ impl MoE {
 
         let sizes = [experts, hidden, first.rows, third_rows, hidden, hidden];
         let per_token = sizes.iter().fold(0usize, |sum, &size| sum.saturating_add(size));
-        let scratch_len = element_count(&[tokens, per_token])?.saturating_add(hidden.max(inter));
+        let projections = [Some(&first), Some(&second), third.as_ref()];
+        let room = projections
+            .into_iter()
+            .flatten()
+            .map(|projection| projection.room(tokens));
+        let room = room.max().unwrap_or(0);
+        let scratch_len = element_count(&[tokens, per_token])?.saturating_add(room);
+        let workers = cx.workers();
         let scratch = cx.scratch::<T::Wide>(scratch_len)?;
         let y = cx.output::<T>(0, x.dims())?.into_mut();
         if y.is_empty() {
@@ -400,7 +595,7 @@ impl MoE {
         let (firsts, rest) = rest.split_at_mut(tokens * first.rows);
         let (thirds, rest) = rest.split_at_mut(tokens * third_rows);
         let (seconds, rest) = rest.split_at_mut(tokens * hidden);
-        let (gathered, weights) = rest.split_at_mut(tokens * hidden);
+        let (gathered, room) = rest.split_at_mut(tokens * hidden);
         let router = router.slice::<T>()?;
         for (t, shares) in shares.chunks_exact_mut(experts).enumerate() {
             let row = t * experts..(t + 1) * experts;
@@ -421,16 +616,16 @@ impl MoE {
                 }
             }
             let input = |i: usize| &gathered[i * hidden..][..hidden];
-            first.apply(e, &input, count, weights, firsts);
+            first.apply(workers, e, (&input, count), room, firsts);
             if let Some(third) = &third {
-                third.apply(e, &input, count, weights, thirds);
+                third.apply(workers, e, (&input, count), room, thirds);
             }
             for i in 0..count {
                 let others = &thirds[i * third_rows..][..third_rows];
                 self.activate(&mut firsts[i * first.rows..][..first.rows], others, inter);
             }
             let activated = |i: usize| &firsts[i * first.rows..][..inter];
-            second.apply(e, &activated, count, weights, seconds);
+            second.apply(workers, e, (&activated, count), room, seconds);
             for (i, t) in routed().enumerate() {
                 let share = shares[t * experts + e];
                 let sums = &mut sums[t * hidden..][..hidden];

@@ -76,6 +76,10 @@ enum Kind {
 }
 
 impl<'w> Records<'w> {
+    pub fn weights(&self) -> &'w PackedWeights {
+        self.weights
+    }
+
     /// `are_floats`: whether A will be [`Rows::Floats`].
     pub fn new(weights: &'w PackedWeights, are_floats: bool) -> Self {
         let (depth, block) = (weights.depth(), weights.block_len);

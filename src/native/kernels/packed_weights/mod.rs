@@ -30,6 +30,7 @@ mod neon;
 mod pack;
 mod portable;
 mod prepare;
+mod product;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ pub use self::columns::Columns;
 pub use self::layout::{Arithmetic, COLUMNS, Format, LAYOUT_VERSION, PackedWeights, Points};
 pub use self::pack::{Source, SourceCodes, SourcePoints};
 pub use self::prepare::prepare;
+pub use self::product::product;
 
 /// An allocation that failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
