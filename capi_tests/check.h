@@ -32,7 +32,7 @@ static inline int check_that(int condition, const char *file, int line, const ch
 }
 
 /* The call must give `wanted`, and an error object exactly when that is a failure, with the
- * same code and a message that holds `fragment`. */
+ * same code and a message that begins with the function's name and holds `fragment`. */
 static inline int check_status(oxp_status found, oxp_status wanted, const char *fragment, const char *file,
                                int line, const char *what)
 {
@@ -45,6 +45,11 @@ static inline int check_status(oxp_status found, oxp_status wanted, const char *
     else
         good = good && check_error != NULL && oxp_error_get_code(check_error) == wanted &&
                strlen(message) > 10 && strstr(message, fragment) != NULL;
+    /* `what` is the call, or one of a program's own functions that makes it. */
+    if (wanted != OXP_OK && strncmp(what, "oxp_", 4) == 0) {
+        size_t name = strcspn(what, "(");
+        good = good && strncmp(message, what, name) == 0 && strncmp(message + name, ": ", 2) == 0;
+    }
     if (!good) {
         snprintf(detail, sizeof detail, "gave %s (%s), expected %s with \"%s\"", oxp_status_name(found), message,
                  oxp_status_name(wanted), fragment);

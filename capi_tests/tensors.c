@@ -213,7 +213,7 @@ static void overlaps(void)
     memcpy(out[0].tensor.shape, good_in().tensor.shape, 2 * sizeof *shape);
     CHECK(oxp_session_run(session, &in, 1, out, 1, NULL, ERR) == OXP_ERR_OVERLAP);
     CHECK_TEXT(oxp_error_get_message(check_error, NULL),
-               "the shape of input \"x\" (16 bytes) and the shape of output \"y\" (16 bytes) overlap in memory; "
+               "oxp_session_run: the shape of input \"x\" (16 bytes) and the shape of output \"y\" (16 bytes) overlap in memory; "
                "give each output memory of its own");
     oxp_error_free(check_error);
     check_error = NULL;

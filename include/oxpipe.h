@@ -744,11 +744,12 @@ const char *oxp_status_name(int32_t status);
 oxp_status oxp_error_get_code(const oxp_error *error);
 
 /**
- * What went wrong, what was found, what was expected and what to do: UTF-8 text that ends
- * with a NUL, borrowed until the error is freed. `len`, which may be NULL, gets its length
+ * The function that failed, what went wrong, what was found, what was expected and what to do:
+ * UTF-8 text that ends with a NUL, borrowed until the error is freed. `len`, which may be NULL, gets its length
  * in bytes without the NUL. "" (never NULL) if `error` is no error.
  */
-const char *oxp_error_get_message(const oxp_error *error, uint64_t *len);
+const char *oxp_error_get_message(const oxp_error *error,
+                                  uint64_t *len);
 
 /**
  * The component that the error is about; "" if it is about none. As

@@ -34,7 +34,7 @@ pub unsafe extern "C" fn oxp_cancel_create(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_cancel_create", err, || {
             let out = Out::new(cancel, std::ptr::null_mut(), "cancel")?;
             out.set(handle::create(Cancel(CancelToken::new())));
             Ok(())
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn oxp_cancel_create(
 pub unsafe extern "C" fn oxp_cancel_request(cancel: *mut oxp_cancel, err: *mut *mut oxp_error) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_cancel_request", err, || {
             handle::get::<Cancel>(cancel, "cancel")?.0.request();
             Ok(())
         })
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn oxp_cancel_request(cancel: *mut oxp_cancel, err: *mut *
 pub unsafe extern "C" fn oxp_cancel_reset(cancel: *mut oxp_cancel, err: *mut *mut oxp_error) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_cancel_reset", err, || {
             handle::get::<Cancel>(cancel, "cancel")?.0.reset();
             Ok(())
         })
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn oxp_cancel_is_requested(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_cancel_is_requested", err, || {
             let out = Out::new(requested, 0, "requested")?;
             out.set(handle::get::<Cancel>(cancel, "cancel")?.0.is_requested().into());
             Ok(())

@@ -47,7 +47,7 @@ pub unsafe extern "C" fn oxp_chat_template_create(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_chat_template_create", err, || {
             let out = Out::new(chat_template, std::ptr::null_mut(), "chat_template")?;
             let source = text(source, source_len, "source")?;
             let template = match handle::get_optional::<TokenizerObject>(tokenizer, "tokenizer")? {
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn oxp_chat_template_open_pipeline(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_chat_template_open_pipeline", err, || {
             let out = Out::new(chat_template, std::ptr::null_mut(), "chat_template")?;
             let pipeline = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let Some(template) = pipeline.pipeline.chat_template() else {
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn oxp_chat_template_render_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_chat_template_render_copy", err, || {
             let needed = Out::new(needed, 0, "needed")?;
             let template = handle::get::<TemplateObject>(chat_template, "chat_template")?;
             let request = ChatRequest {

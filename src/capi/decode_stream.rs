@@ -52,7 +52,7 @@ pub unsafe extern "C" fn oxp_decode_stream_create(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_decode_stream_create", err, || {
             let out = Out::new(stream, std::ptr::null_mut(), "stream")?;
             let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let stream = Stream {
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn oxp_decode_stream_push(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_decode_stream_push", err, || {
             let out = TextOut::new(text, text_len, "text")?;
             let stream = handle::get::<StreamObject>(stream, "stream")?;
             let mut state = stream.0.enter()?;
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn oxp_decode_stream_flush(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_decode_stream_flush", err, || {
             let out = TextOut::new(text, text_len, "text")?;
             let stream = handle::get::<StreamObject>(stream, "stream")?;
             let mut state = stream.0.enter()?;

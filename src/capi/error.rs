@@ -29,11 +29,12 @@ impl Object for ErrorObject {
     const TAG: Tag = Tag::Error;
 }
 
-pub(super) fn create(failure: Failure) -> *mut oxp_error {
+/// The error of a call of this function.
+pub(super) fn create(function: &str, failure: Failure) -> *mut oxp_error {
     let details = failure.into_details();
     handle::create(ErrorObject {
         code: details.code,
-        message: Text::new(&details.message),
+        message: Text::new(&format!("{function}: {}", details.message)),
         component: Text::new(&details.component),
         port: Text::new(&details.port),
         node: Text::new(&details.node),
@@ -49,8 +50,8 @@ pub extern "C" fn oxp_error_get_code(error: *const oxp_error) -> oxp_status {
     })
 }
 
-/// What went wrong, what was found, what was expected and what to do: UTF-8 text that ends
-/// with a NUL, borrowed until the error is freed. `len`, which may be NULL, gets its length
+/// The function that failed, what went wrong, what was found, what was expected and what to do:
+/// UTF-8 text that ends with a NUL, borrowed until the error is freed. `len`, which may be NULL, gets its length
 /// in bytes without the NUL. "" (never NULL) if `error` is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_error_get_message(error: *const oxp_error, len: *mut u64) -> *const c_char {

@@ -16,7 +16,11 @@ pub(super) use crate::panics::outside;
 ///
 /// # Safety
 /// `err` is NULL or points to a writable pointer.
-pub(super) unsafe fn guard(err: *mut *mut oxp_error, body: impl FnOnce() -> Result<()>) -> i32 {
+pub(super) unsafe fn guard(
+    function: &str,
+    err: *mut *mut oxp_error,
+    body: impl FnOnce() -> Result<()>,
+) -> i32 {
     if !err.is_null() {
         // SAFETY: not NULL, so writable by this function's contract.
         unsafe { err.write_unaligned(std::ptr::null_mut()) };
@@ -28,7 +32,7 @@ pub(super) unsafe fn guard(err: *mut *mut oxp_error, body: impl FnOnce() -> Resu
     let code = failure.code();
     if !err.is_null() {
         // Making the object allocates; should even that panic, the code still arrives.
-        let object = quietly(|| Ok(error::create(failure))).unwrap_or(std::ptr::null_mut());
+        let object = quietly(|| Ok(error::create(function, failure))).unwrap_or(std::ptr::null_mut());
         // SAFETY: as above.
         unsafe { err.write_unaligned(object) };
     }

@@ -154,7 +154,7 @@ pub unsafe extern "C" fn oxp_options_create(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_options_create", err, || {
             let out = Out::new(options, std::ptr::null_mut(), "options")?;
             let options = match kind {
                 OXP_OPTIONS_RUNTIME => Options::Runtime(RuntimeSettings::default()),
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn oxp_options_set(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_options_set", err, || {
             let options = handle::get::<OptionsObject>(options, "options")?;
             let mut options = options.0.enter()?;
             let key = text(key, key_len, "key")?;

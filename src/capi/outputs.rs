@@ -51,7 +51,7 @@ pub unsafe extern "C" fn oxp_outputs_get_count(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_outputs_get_count", err, || {
             let out = Out::new(count, 0, "count")?;
             out.set(handle::get::<OutputsObject>(outputs, "outputs")?.tensors.len() as u64);
             Ok(())
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn oxp_outputs_get_at(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_outputs_get_at", err, || {
             let name = TextOut::new(name, name_len, "name")?;
             let tensor = Out::new(tensor, oxp_tensor_in::EMPTY, "tensor")?;
             let outputs = handle::get::<OutputsObject>(outputs, "outputs")?;
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn oxp_outputs_get(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_outputs_get", err, || {
             let tensor = Out::new(tensor, oxp_tensor_in::EMPTY, "tensor")?;
             let outputs = handle::get::<OutputsObject>(outputs, "outputs")?;
             let name = text(name, name_len, "name")?;

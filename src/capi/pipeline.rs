@@ -255,7 +255,7 @@ pub unsafe extern "C" fn oxp_pipeline_open(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_pipeline_open", err, || {
             let out = Out::new(pipeline, std::ptr::null_mut(), "pipeline")?;
             let source = PackageSource::Directory(PathBuf::from(text(path, path_len, "path")?));
             out.set(open(runtime, &source, options, progress, user_data, cancel)?);
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn oxp_pipeline_open_memory(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_pipeline_open_memory", err, || {
             let out = Out::new(pipeline, std::ptr::null_mut(), "pipeline")?;
             let source = PackageSource::Files(files::read(files, file_count, "files")?);
             out.set(open(runtime, &source, options, progress, user_data, cancel)?);
@@ -356,7 +356,7 @@ pub unsafe extern "C" fn oxp_pipeline_estimate_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_pipeline_estimate_copy", err, || {
             let total = Out::optional(weight_bytes, 0);
             let needed = Out::new(needed, 0, "needed")?;
             let source = PackageSource::Directory(PathBuf::from(text(path, path_len, "path")?));
@@ -391,7 +391,7 @@ pub unsafe extern "C" fn oxp_pipeline_get_info(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_pipeline_get_info", err, || {
             let object = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let info = InfoOut::new(info, "info")?;
             let package = object.pipeline.package();
@@ -438,7 +438,7 @@ pub unsafe extern "C" fn oxp_pipeline_get_component(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_pipeline_get_component", err, || {
             let object = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let info = InfoOut::new(info, "info")?;
             let component = element(&object.components, index, "components")?;
@@ -481,7 +481,7 @@ pub unsafe extern "C" fn oxp_pipeline_get_input(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_pipeline_get_input", err, || {
             let object = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let info = InfoOut::new(info, "info")?;
             let component = text(component, component_len, "component")?;
@@ -504,7 +504,7 @@ pub unsafe extern "C" fn oxp_pipeline_get_output(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_pipeline_get_output", err, || {
             let object = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let info = InfoOut::new(info, "info")?;
             let component = text(component, component_len, "component")?;
@@ -527,7 +527,7 @@ pub unsafe extern "C" fn oxp_pipeline_describe_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_pipeline_describe_copy", err, || {
             let needed = Out::new(needed, 0, "needed")?;
             let object = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             copy_text(&object.pipeline.describe().to_string(), buffer, capacity, &needed)

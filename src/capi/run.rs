@@ -176,7 +176,7 @@ pub unsafe extern "C" fn oxp_run_create(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_create", err, || {
             let out = Out::new(run, std::ptr::null_mut(), "run")?;
             let pipeline = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let options = options::run(options)?;
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn oxp_run_append_tokens(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_append_tokens", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let tokens = array(tokens, count, "tokens")?;
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn oxp_run_append_text(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_append_text", err, || {
             let count = Out::optional(token_count, 0);
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn oxp_run_step(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_step", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let out = InfoOut::new(event, "event")?;
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn oxp_run_generate(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_generate", err, || {
             let out = Out::optional(finish_reason, OXP_FINISH_NONE);
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn oxp_run_forward(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_forward", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let control = state.control(cancel)?;
@@ -367,7 +367,7 @@ pub unsafe extern "C" fn oxp_run_force_token(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_force_token", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let out = InfoOut::new(event, "event")?;
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn oxp_run_rewind(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_rewind", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             Ok(state.run.rewind(usize::try_from(length).unwrap_or(usize::MAX))?)
@@ -410,7 +410,7 @@ pub unsafe extern "C" fn oxp_run_finish(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_finish", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let control = state.control(cancel)?;
@@ -435,7 +435,7 @@ pub unsafe extern "C" fn oxp_run_execute(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_execute", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let component = text(component, component_len, "component")?;

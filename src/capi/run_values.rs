@@ -57,7 +57,7 @@ pub unsafe extern "C" fn oxp_run_set_input(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_set_input", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let address = text(address, address_len, "address")?;
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn oxp_run_clear_input(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_clear_input", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             let address = text(address, address_len, "address")?;
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn oxp_run_get_tensor(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_get_tensor", err, || {
             let out = Out::new(tensor, oxp_tensor_in::EMPTY, "tensor")?;
             let run = handle::get::<RunObject>(run, "run")?;
             let state = run.0.enter()?;
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn oxp_run_copy_tensor(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_copy_tensor", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let state = run.0.enter()?;
             let address = text(address, address_len, "address")?;
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn oxp_run_get_logits(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_get_logits", err, || {
             let logits = Out::new(logits, std::ptr::null(), "logits")?;
             let count = Out::new(count, 0, "count")?;
             let run = handle::get::<RunObject>(run, "run")?;
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn oxp_run_tokens_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_tokens_copy", err, || {
             let needed = Out::new(needed, 0, "needed")?;
             let run = handle::get::<RunObject>(run, "run")?;
             let state = run.0.enter()?;
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn oxp_run_get_stats(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_run_get_stats", err, || {
             let run = handle::get::<RunObject>(run, "run")?;
             let state = run.0.enter()?;
             let out = InfoOut::new(stats, "stats")?;

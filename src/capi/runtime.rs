@@ -64,7 +64,7 @@ pub unsafe extern "C" fn oxp_runtime_create(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_runtime_create", err, || {
             // First of all, so that it is freed whatever fails.
             let user_data = UserData::new(user_data, free_user_data);
             let out = Out::new(runtime, std::ptr::null_mut(), "runtime")?;
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn oxp_backend_is_built_in(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_backend_is_built_in", err, || {
             let out = Out::new(built_in, 0, "built_in")?;
             let answer = match backend {
                 OXP_BACKEND_NATIVE => cfg!(feature = "native"),

@@ -162,7 +162,7 @@ pub unsafe extern "C" fn oxp_session_open(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_open", err, || {
             let out = Out::new(session, std::ptr::null_mut(), "session")?;
             let source = ModelSource::file(PathBuf::from(text(path, path_len, "path")?));
             let options = options::session(options)?;
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn oxp_session_open_memory(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_open_memory", err, || {
             let out = Out::new(session, std::ptr::null_mut(), "session")?;
             if model.is_null() {
                 return Err(Failure::null("model"));
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn oxp_session_get_input_count(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_get_input_count", err, || {
             let out = Out::new(count, 0, "count")?;
             out.set(handle::get::<SessionObject>(session, "session")?.inputs.len());
             Ok(())
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn oxp_session_get_output_count(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_get_output_count", err, || {
             let out = Out::new(count, 0, "count")?;
             out.set(handle::get::<SessionObject>(session, "session")?.outputs.len());
             Ok(())
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn oxp_session_get_input(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_get_input", err, || {
             let session = handle::get::<SessionObject>(session, "session")?;
             session.inputs.describe(index, &InfoOut::new(info, "info")?)
         })
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn oxp_session_get_output(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_get_output", err, || {
             let session = handle::get::<SessionObject>(session, "session")?;
             session.outputs.describe(index, &InfoOut::new(info, "info")?)
         })
@@ -314,7 +314,7 @@ pub unsafe extern "C" fn oxp_session_get_metadata_count(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_get_metadata_count", err, || {
             let out = Out::new(count, 0, "count")?;
             out.set(handle::get::<SessionObject>(session, "session")?.metadata.len() as u64);
             Ok(())
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn oxp_session_get_metadata(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_get_metadata", err, || {
             let key = TextOut::new(key, key_len, "key")?;
             let value = TextOut::new(value, value_len, "value")?;
             let session = handle::get::<SessionObject>(session, "session")?;
@@ -367,7 +367,7 @@ pub unsafe extern "C" fn oxp_session_get_backend(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_get_backend", err, || {
             let backend = Out::new(backend, 0, "backend")?;
             let reason = TextOut::new(reason, reason_len, "reason")?;
             let session = handle::get::<SessionObject>(session, "session")?;
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn oxp_session_get_stats(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_get_stats", err, || {
             let session = handle::get::<SessionObject>(session, "session")?;
             InfoOut::new(stats, "stats")?.set(oxp_session_stats {
                 struct_size: 0,

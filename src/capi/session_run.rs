@@ -47,7 +47,7 @@ pub unsafe extern "C" fn oxp_session_output_bound(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_output_bound", err, || {
             let session = handle::get::<SessionObject>(session, "session")?;
             let mut types = Vec::with_capacity(input_count.min(1024) as usize);
             for (name, tensor) in read_named(inputs, input_count)? {
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn oxp_session_run(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_run", err, || {
             let session = handle::get::<SessionObject>(session, "session")?;
             let control = cancel::control(cancel, session.run_timeout)?;
             let inputs = Inputs::read(&session.inputs, inputs, input_count)?;
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn oxp_session_run_alloc(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_session_run_alloc", err, || {
             let out = Out::new(result, std::ptr::null_mut(), "result")?;
             let session = handle::get::<SessionObject>(session, "session")?;
             let control = cancel::control(cancel, session.run_timeout)?;

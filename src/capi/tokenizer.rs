@@ -67,7 +67,7 @@ pub unsafe extern "C" fn oxp_tokenizer_open(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_tokenizer_open", err, || {
             let out = Out::new(tokenizer, std::ptr::null_mut(), "tokenizer")?;
             let path = text(path, path_len, "path")?;
             let tokenizer = Tokenizer::from_file(Path::new(path))?;
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn oxp_tokenizer_open_memory(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_tokenizer_open_memory", err, || {
             let out = Out::new(tokenizer, std::ptr::null_mut(), "tokenizer")?;
             if json.is_null() {
                 return Err(Failure::null("json"));
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn oxp_tokenizer_open_pipeline(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_tokenizer_open_pipeline", err, || {
             let out = Out::new(tokenizer, std::ptr::null_mut(), "tokenizer")?;
             let pipeline = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let Some(tokenizer) = pipeline.pipeline.tokenizer() else {
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn oxp_tokenizer_encode_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_tokenizer_encode_copy", err, || {
             let needed = Out::new(needed, 0, "needed")?;
             let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let text = self::text(text, text_len, "text")?;
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn oxp_tokenizer_decode_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_tokenizer_decode_copy", err, || {
             let needed = Out::new(needed, 0, "needed")?;
             let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let ids = array(ids, count, "ids")?;
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn oxp_tokenizer_get_vocab_size(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_tokenizer_get_vocab_size", err, || {
             let out = Out::new(size, 0, "size")?;
             let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             out.set(tokenizer.tokenizer.vocab_size() as u64);
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn oxp_tokenizer_get_special(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_tokenizer_get_special", err, || {
             let id = Out::new(id, -1, "id")?;
             let text = TextOut::optional(text, text_len);
             let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
@@ -281,7 +281,7 @@ pub unsafe extern "C" fn oxp_tokenizer_token_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_tokenizer_token_copy", err, || {
             let needed = Out::new(needed, 0, "needed")?;
             let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let token = token_text(&tokenizer, id)?;
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn oxp_tokenizer_find_token(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_tokenizer_find_token", err, || {
             let out = Out::new(id, -1, "id")?;
             let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             let token = text(token, token_len, "token")?;
@@ -325,7 +325,7 @@ pub unsafe extern "C" fn oxp_tokenizer_is_special(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_tokenizer_is_special", err, || {
             let out = Out::new(special, 0, "special")?;
             let tokenizer = handle::get::<TokenizerObject>(tokenizer, "tokenizer")?;
             token_text(&tokenizer, id)?;

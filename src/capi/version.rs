@@ -51,7 +51,7 @@ pub unsafe extern "C" fn oxp_version_copy(
 ) -> oxp_status {
     // SAFETY: the caller's promise (see mod.rs).
     unsafe {
-        guard(err, || {
+        guard("oxp_version_copy", err, || {
             let needed = Out::new(needed, 0, "needed")?;
             copy_text(env!("CARGO_PKG_VERSION"), buffer, capacity, &needed)
         })
