@@ -177,6 +177,36 @@ mod avx2 {
     #[derive(Clone, Copy, Debug)]
     pub struct Avx2;
 
+    // These are functions, not closures, which nothing makes the compiler inline to where the features
+    // are; there each instruction would be a call.
+
+    /// The sums of low and high half, of x, then of y.
+    ///
+    /// # Safety
+    /// [`is_there`].
+    #[inline(always)]
+    unsafe fn halves(x: __m256, y: __m256) -> __m256 {
+        // SAFETY: the caller's word.
+        unsafe {
+            let low = _mm256_permute2f128_ps::<0x20>(x, y);
+            _mm256_add_ps(low, _mm256_permute2f128_ps::<0x31>(x, y))
+        }
+    }
+
+    /// The sums of the first and second pair, of each half of x, then of y.
+    ///
+    /// # Safety
+    /// [`is_there`].
+    #[inline(always)]
+    unsafe fn pairs(x: __m256, y: __m256) -> __m256 {
+        // SAFETY: the caller's word.
+        unsafe {
+            let (x, y) = (_mm256_castps_pd(x), _mm256_castps_pd(y));
+            let first = _mm256_castpd_ps(_mm256_unpacklo_pd(x, y));
+            _mm256_add_ps(first, _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)))
+        }
+    }
+
     // Each block: SAFETY: the CPU has the features (see `Avx2`), and the pointer is that of a
     // reference to as many bytes as are read or written.
     impl Lanes for Avx2 {
@@ -230,17 +260,6 @@ mod avx2 {
         fn sums([a, b, c, d, e, f, g, h]: [__m256; 8]) -> __m256 {
             // SAFETY: as above.
             unsafe {
-                // Low and high half of x, then of y.
-                let halves = |x, y| {
-                    let low = _mm256_permute2f128_ps::<0x20>(x, y);
-                    _mm256_add_ps(low, _mm256_permute2f128_ps::<0x31>(x, y))
-                };
-                // Of each half the first and second pair of x, then of y.
-                let pairs = |x, y| {
-                    let (x, y) = (_mm256_castps_pd(x), _mm256_castps_pd(y));
-                    let first = _mm256_castpd_ps(_mm256_unpacklo_pd(x, y));
-                    _mm256_add_ps(first, _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)))
-                };
                 let x = pairs(halves(a, e), halves(b, f));
                 let y = pairs(halves(c, g), halves(d, h));
                 let even = _mm256_shuffle_ps::<0b10_00_10_00>(x, y);

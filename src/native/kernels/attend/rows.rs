@@ -51,6 +51,16 @@ impl<'a, T> Rows<'a, T> {
         &self.data[index * self.step..][..self.width]
     }
 
+    /// Rows from one on.
+    #[inline(always)]
+    fn several<const N: usize>(&self, first: usize) -> [&'a [T]; N] {
+        let mut rows: [&[T]; N] = [&[]; N];
+        for (i, row) in rows.iter_mut().enumerate() {
+            *row = self.row(first + i);
+        }
+        rows
+    }
+
     fn with_data<U>(self, data: &'a [U]) -> Rows<'a, U> {
         let Rows {
             step, width, count, ..
@@ -129,12 +139,43 @@ fn products_of<S: Lanes, T: Stored, const Q: usize, const R: usize>(
     let whole = rows.count - rows.count % R;
     for j in (0..whole).step_by(R) {
         rows.prefetch::<S>(j + ahead, R);
-        let of: [&[T]; R] = std::array::from_fn(|r| rows.row(j + r));
-        products_with::<S, T, Q, R>(queries, of, &mut scores[j..], stride);
+        products_with::<S, T, Q, R>(queries, rows.several(j), &mut scores[j..], stride);
     }
     for j in whole..rows.count {
-        products_with::<S, T, Q, 1>(queries, [rows.row(j)], &mut scores[j..], stride);
+        products_with::<S, T, Q, 1>(queries, rows.several(j), &mut scores[j..], stride);
     }
+}
+
+// Arrays are filled in loops: the closures of `array::from_fn` and `map` are not always inlined to
+// where the features are.
+
+/// The first rows of several that follow one another.
+#[inline(always)]
+fn rows_of<T, const N: usize>(elements: &[T], width: usize) -> [&[T]; N] {
+    let mut rows: [&[T]; N] = [&[]; N];
+    for (row, elements) in rows.iter_mut().zip(elements.chunks_exact(width)) {
+        *row = elements;
+    }
+    rows
+}
+
+/// The first chunks of each row.
+#[inline(always)]
+fn in_eights<T, const N: usize>(rows: [&[T]; N], chunks: usize) -> [&[[T; 8]]; N] {
+    let mut all: [&[[T; 8]]; N] = [&[]; N];
+    for (all, row) in all.iter_mut().zip(rows) {
+        *all = &row.as_chunks().0[..chunks];
+    }
+    all
+}
+
+#[inline(always)]
+fn load_of_each<S: Lanes, T: Stored, const N: usize>(rows: &[&[[T; 8]]; N], chunk: usize) -> [S::V; N] {
+    let mut loaded = [S::splat(0.0); N];
+    for (loaded, row) in loaded.iter_mut().zip(rows) {
+        *loaded = T::load::<S>(&row[chunk]);
+    }
+    loaded
 }
 
 /// The products of all queries and R rows.
@@ -149,19 +190,22 @@ fn products_with<S: Lanes, T: Stored, const Q: usize, const R: usize>(
     let mut of_q = queries.chunks_exact(Q * width);
     let mut first = 0;
     for queries in of_q.by_ref() {
-        let queries: [&[f32]; Q] = std::array::from_fn(|q| &queries[q * width..][..width]);
-        tile::<S, T, Q, R>(queries, rows, &mut scores[first * stride..], stride);
+        tile::<S, T, Q, R>(
+            rows_of(queries, width),
+            rows,
+            &mut scores[first * stride..],
+            stride,
+        );
         first += Q;
     }
     let (rest, scores) = (
         of_q.remainder(),
         scores.get_mut(first * stride..).unwrap_or_default(),
     );
-    let rest = |q: usize| &rest[q * width..][..width];
-    match of_q.remainder().len() / width {
-        3 => tile::<S, T, 3, R>([rest(0), rest(1), rest(2)], rows, scores, stride),
-        2 => tile::<S, T, 2, R>([rest(0), rest(1)], rows, scores, stride),
-        1 => tile::<S, T, 1, R>([rest(0)], rows, scores, stride),
+    match rest.len() / width {
+        3 => tile::<S, T, 3, R>(rows_of(rest, width), rows, scores, stride),
+        2 => tile::<S, T, 2, R>(rows_of(rest, width), rows, scores, stride),
+        1 => tile::<S, T, 1, R>(rows_of(rest, width), rows, scores, stride),
         _ => {}
     }
 }
@@ -175,11 +219,11 @@ fn tile<S: Lanes, T: Stored, const Q: usize, const R: usize>(
     stride: usize,
 ) {
     let chunks = queries[0].len() / 8;
-    let query_chunks: [&[[f32; 8]]; Q] = std::array::from_fn(|q| &queries[q].as_chunks().0[..chunks]);
-    let row_chunks: [&[[T; 8]]; R] = std::array::from_fn(|r| &rows[r].as_chunks().0[..chunks]);
+    let query_chunks = in_eights(queries, chunks);
+    let row_chunks = in_eights(rows, chunks);
     let mut sums = [S::splat(0.0); 8];
     for chunk in 0..chunks {
-        let k: [S::V; R] = std::array::from_fn(|r| T::load::<S>(&row_chunks[r][chunk]));
+        let k = load_of_each::<S, T, R>(&row_chunks, chunk);
         for (query, sums) in query_chunks.iter().zip(sums.chunks_exact_mut(R)) {
             let x = S::load(&query[chunk]);
             for (sum, &k) in sums.iter_mut().zip(&k) {
@@ -246,11 +290,10 @@ impl<V: Stored> Kernel for AddWeighted<'_, V> {
             let whole = rows.count - rows.count % 4;
             for j in (0..whole).step_by(4) {
                 rows.prefetch::<S>(j + ahead, 4);
-                let of = std::array::from_fn(|r| rows.row(j + r));
-                add_rows::<S, V, 4>(&weights[j..], stride, of, sums);
+                add_rows::<S, V, 4>(&weights[j..], stride, rows.several(j), sums);
             }
             for j in whole..rows.count {
-                add_rows::<S, V, 1>(&weights[j..], stride, [rows.row(j)], sums);
+                add_rows::<S, V, 1>(&weights[j..], stride, rows.several(j), sums);
             }
         }
     }
@@ -272,9 +315,9 @@ fn add_rows<S: Lanes, V: Stored, const R: usize>(
         of_query.copy_from_slice(&weights[q * stride..][..R]);
     }
     let chunks = width / 8;
-    let row_chunks: [&[[V; 8]]; R] = std::array::from_fn(|r| &rows[r].as_chunks().0[..chunks]);
+    let row_chunks = in_eights(rows, chunks);
     for chunk in 0..chunks {
-        let v = row_chunks.map(|row| V::load::<S>(&row[chunk]));
+        let v = load_of_each::<S, V, R>(&row_chunks, chunk);
         for (sums, weights) in sums.chunks_exact_mut(width).zip(&*of_queries) {
             let Some(sums) = sums.as_chunks_mut().0.get_mut(chunk) else {
                 continue;
