@@ -312,10 +312,15 @@ fn a_folder_that_cannot_be_written_is_no_reason_to_fail() {
     let elsewhere = folder.path().join("elsewhere");
     fs::write(&elsewhere, "as it was").unwrap();
     let link = format!("{}.tmp", beside(&path).display());
-    std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
-    assert!(load(&path).packed_cache().failure.is_some());
-    assert_eq!(fs::read(&elsewhere).unwrap(), b"as it was");
-    fs::remove_file(&link).unwrap();
+    for is_hard in [false, true] {
+        match is_hard {
+            false => std::os::unix::fs::symlink(&elsewhere, &link).unwrap(),
+            true => fs::hard_link(&elsewhere, &link).unwrap(),
+        }
+        assert!(load(&path).packed_cache().failure.is_some());
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"as it was");
+        fs::remove_file(&link).unwrap();
+    }
 
     // What a process has left that was killed.
     fs::write(&link, noise(100_000, 11)).unwrap();

@@ -106,7 +106,10 @@ impl LoadedModel {
         let past = |cache: &InPlaceCache| io.inputs.get(cache.past).map(|port| port.name.as_str());
         let keeps = |name: &str| caches.iter().any(|cache| past(cache) == Some(name));
         if !in_place.into_iter().all(keeps) {
-            return Err(refused("caches that are in place need them to be one size"));
+            return Err(refused(
+                "caches that are in place need them to be one size: to run it so, open it with \
+                 native.disable_passes = kv_in_place",
+            ));
         }
         Ok(loaded)
     }

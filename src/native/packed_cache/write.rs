@@ -44,10 +44,11 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
     let ours = file.metadata()?;
-    if !ours.is_file() {
+    // A file that has another name too is somebody's.
+    if !ours.is_file() || ours.nlink() > 1 {
         return Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            format!("{} is not a regular file", path.display()),
+            format!("{} is not a regular file of its own", path.display()),
         ));
     }
     match file.try_lock() {
