@@ -12,8 +12,9 @@
 
 use std::arch::x86_64::*;
 
+use super::dense::{DENSE_TILE, Dense};
 use super::layout::{COLUMNS, Format, LANES};
-use super::{DENSE_DEPTH, Panel, PanelPoints, TILE_ROWS, Tile};
+use super::{Panel, PanelPoints, TILE_ROWS, Tile};
 
 type Pair<T> = [T; 2];
 
@@ -428,41 +429,44 @@ fn float_bytes_tile<const R: usize>(panel: &Panel<'_>, a: &Tile<'_, f32>, sums: 
     store(totals, sums);
 }
 
-/// As `floats`, for up to [`DENSE_ROWS`](super::DENSE_ROWS) rows: codes become floats once for all of them.
-pub(super) fn dense(format: Format, panel: &Panel<'_>, a: &Tile<'_, f32>, sums: &mut [[f32; COLUMNS]]) {
-    // SAFETY: `Instructions::Avx2` is made only where the CPU has AVX2 and FMA.
-    unsafe { dense_rows(format, panel, a, sums) }
-}
+/// What many rows of floats are multiplied with.
+pub(super) const DENSE: Dense = Dense {
+    unpack: unpack_some,
+    tile: dense_tile,
+};
 
-#[target_feature(enable = "avx2,fma")]
-fn dense_rows(format: Format, panel: &Panel<'_>, a: &Tile<'_, f32>, sums: &mut [[f32; COLUMNS]]) {
-    assert!(a.fits(panel, sums.len(), format));
-    let mut weights = [[0.0f32; COLUMNS]; DENSE_DEPTH];
-    for first in (0..a.depth).step_by(DENSE_DEPTH) {
-        let depth = DENSE_DEPTH.min(a.depth - first);
-        let weights = &mut weights[..depth];
+/// (code - point) * scale for the elements from `first` on.
+fn unpack_some(format: Format, panel: &Panel<'_>, first: usize, to: &mut [[f32; COLUMNS]]) {
+    // SAFETY: `Instructions::Avx2` is made only where the CPU has AVX2 and FMA.
+    unsafe {
         match format {
-            Format::Crumbs => unpack::<2>(panel, first, weights),
-            Format::Nibbles => unpack::<4>(panel, first, weights),
-            _ => unpack_bytes(panel, first, weights),
-        }
-        for (tile, sums) in sums.chunks_mut(6).enumerate() {
-            let rows = &a.codes[tile * 6 * a.stride + first..];
-            match sums.len() {
-                1 => dense_tile::<1>(weights, rows, a.stride, sums),
-                2 => dense_tile::<2>(weights, rows, a.stride, sums),
-                3 => dense_tile::<3>(weights, rows, a.stride, sums),
-                4 => dense_tile::<4>(weights, rows, a.stride, sums),
-                5 => dense_tile::<5>(weights, rows, a.stride, sums),
-                _ => dense_tile::<6>(weights, rows, a.stride, sums),
-            }
+            Format::Crumbs => unpack::<2>(panel, first, to),
+            Format::Nibbles => unpack::<4>(panel, first, to),
+            _ => unpack_bytes(panel, first, to),
         }
     }
 }
 
-/// sums[r] += sum over d of rows[r][d] * weights[d]
+/// sums[r] += sum over d of rows[r][d] * weights[d], for up to [`DENSE_TILE`] rows.
+fn dense_tile(weights: &[[f32; COLUMNS]], rows: &[f32], stride: usize, sums: &mut [[f32; COLUMNS]]) {
+    const { assert!(DENSE_TILE == 6) };
+    // SAFETY: `Instructions::Avx2` is made only where the CPU has AVX2 and FMA.
+    unsafe {
+        match sums.len() {
+            0 => {}
+            1 => dense_rows::<1>(weights, rows, stride, sums),
+            2 => dense_rows::<2>(weights, rows, stride, sums),
+            3 => dense_rows::<3>(weights, rows, stride, sums),
+            4 => dense_rows::<4>(weights, rows, stride, sums),
+            5 => dense_rows::<5>(weights, rows, stride, sums),
+            _ => dense_rows::<6>(weights, rows, stride, sums),
+        }
+    }
+}
+
+/// The same for R rows.
 #[target_feature(enable = "avx2,fma")]
-fn dense_tile<const R: usize>(
+fn dense_rows<const R: usize>(
     weights: &[[f32; COLUMNS]],
     rows: &[f32],
     stride: usize,
@@ -490,7 +494,6 @@ fn dense_tile<const R: usize>(
     store(totals, sums);
 }
 
-/// (code - point) * scale for the elements from `first` on.
 #[target_feature(enable = "avx2,fma")]
 fn unpack<const BITS: i32>(panel: &Panel<'_>, first: usize, to: &mut [[f32; COLUMNS]]) {
     let per_byte = 8 / BITS as usize;

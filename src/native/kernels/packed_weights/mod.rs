@@ -24,6 +24,7 @@ mod array;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod columns;
+mod dense;
 mod layout;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod neon;
@@ -38,6 +39,7 @@ use std::ops::Range;
 
 pub use self::activations::{Activations, Codes, Records, Rows};
 pub use self::columns::Columns;
+use self::dense::Dense;
 pub use self::layout::{Arithmetic, COLUMNS, Format, LAYOUT_VERSION, PackedWeights, Points};
 pub use self::pack::{Source, SourceCodes, SourcePoints};
 pub use self::prepare::prepare;
@@ -54,11 +56,6 @@ pub const TILE_ROWS: usize = 4;
 
 /// From this many rows on it pays to make floats of a panel first.
 const DENSE_FROM: usize = 12;
-/// Elements along K that are then made floats at a time: 16 KiB of a panel.
-const DENSE_DEPTH: usize = 256;
-/// Rows that share them.
-const DENSE_ROWS: usize = 96;
-
 /// Panels that are multiplied with one tile of A before the next tile stay in the second-level
 /// cache.
 const GROUP_BYTES: usize = 128 << 10;
@@ -193,7 +190,7 @@ pub fn multiply(
     if let (Some(dense), Codes::Floats(codes)) = (dense(instructions), a.codes)
         && a.rows >= DENSE_FROM
     {
-        return multiply_dense(dense, weights, a, codes, panels, emit);
+        return dense.multiply(weights, a, codes, panels, emit);
     }
     let tiles = a.rows.div_ceil(TILE_ROWS).max(1);
     let height = a.rows.div_ceil(tiles).max(1);
@@ -254,40 +251,13 @@ pub fn multiply_words(
     }
 }
 
-/// A panel times up to [`DENSE_ROWS`] rows of floats, made floats first.
-type Dense = fn(Format, &Panel<'_>, &Tile<'_, f32>, &mut [[f32; COLUMNS]]);
-
-fn dense(instructions: Instructions) -> Option<Dense> {
+fn dense(instructions: Instructions) -> Option<&'static Dense> {
     match instructions {
         Instructions::Portable => None,
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => Some(avx2::dense),
+        Instructions::Avx2 => Some(&avx2::DENSE),
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        Instructions::Neon | Instructions::NeonDot => Some(neon::dense),
-    }
-}
-
-/// With many rows of floats.
-fn multiply_dense(
-    dense: Dense,
-    weights: &PackedWeights,
-    a: &Activations<'_>,
-    codes: &[f32],
-    panels: Range<usize>,
-    emit: &mut dyn FnMut(usize, usize, &[f32]),
-) {
-    for panel in panels {
-        let column = panel * COLUMNS;
-        let width = COLUMNS.min(weights.n - column);
-        let view = weights.view(panel);
-        for row in (0..a.rows).step_by(DENSE_ROWS) {
-            let mut sums = [[0.0; COLUMNS]; DENSE_ROWS];
-            let sums = &mut sums[..DENSE_ROWS.min(a.rows - row)];
-            dense(weights.format, &view, &Tile::new(a, codes, row), sums);
-            for (i, sums) in sums.iter().enumerate() {
-                emit(row + i, column, &sums[..width]);
-            }
-        }
+        Instructions::Neon | Instructions::NeonDot => Some(&neon::DENSE),
     }
 }
 
