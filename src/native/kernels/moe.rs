@@ -25,9 +25,9 @@
 //! of QMoE are packed at load, see `packed_weights`: the experts one behind the other, each filled up
 //! to whole panels.
 
-use super::Built;
 use half::{bf16, f16};
 
+use super::Built;
 use super::attend::dot;
 use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len, unpack};
 use super::dispatch::with_float;
@@ -306,9 +306,7 @@ impl<T: Float> Projection<'_, T> {
             }
         }
     }
-}
 
-impl<T: Float> Projection<'_, T> {
     fn apply_packed<'x>(
         &self,
         workers: &Workers,

@@ -483,20 +483,9 @@ fn sum_of(lanes: [f32; 8]) -> f32 {
 mod tests {
     use half::{bf16, f16};
 
+    use super::super::tests::floats;
     use super::*;
     use crate::native::kernels::simd::PORTABLE_ONLY;
-
-    /// Numbers between -1 and 1, the same every time.
-    fn floats(len: usize, seed: u32) -> Vec<f32> {
-        let mut state = seed.wrapping_mul(2_654_435_761) | 1;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
-            state as f32 / u32::MAX as f32 * 2.0 - 1.0
-        };
-        (0..len).map(|_| next()).collect()
-    }
 
     fn both_variants(check: impl Fn()) {
         for portable in [false, true] {

@@ -5,7 +5,7 @@ use half::f16;
 use super::*;
 
 /// Numbers between -1 and 1, the same every time.
-fn floats(len: usize, seed: u32) -> Vec<f32> {
+pub(super) fn floats(len: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     let mut next = || {
         state ^= state << 13;
