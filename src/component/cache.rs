@@ -1,6 +1,6 @@
 //! KV caches that a component makes longer where they lie.
 
-use super::tensor::{Shape, TensorError, byte_len};
+use super::tensor::{AlignedBytes, ComponentTensor, Shape, TensorError, byte_len};
 use super::{ComponentError, ComponentErrorKind, ComponentSession, DataType, Output};
 
 /// An input and an output of a component, by index, of which the output is the input and rows
@@ -75,6 +75,21 @@ impl<'a> CacheRoom<'a> {
         self.capacity
     }
 
+    /// A copy of the past, without the gaps that the room leaves: for backends that cannot read it
+    /// where it lies.
+    pub(crate) fn copy_past(&self) -> Result<ComponentTensor, TensorError> {
+        let mut dense = AlignedBytes::try_zeroed(byte_len(self.dtype, self.shape)?)?;
+        let rows = self.shape.get(self.axis).copied().unwrap_or(0);
+        let rows = usize::try_from(rows).unwrap_or(0);
+        copy_rows(
+            row_bytes(self.dtype, self.shape, self.axis),
+            rows,
+            (self.memory, self.capacity),
+            (&mut dense, rows),
+        );
+        ComponentTensor::from_bytes(self.dtype, self.shape, dense)
+    }
+
     /// Rows after those of the past may be written; what they hold is only of use when the run
     /// says [`OutputResult::InCache`](super::OutputResult::InCache).
     pub fn memory(&mut self) -> &mut [u8] {
@@ -102,6 +117,32 @@ pub(crate) fn room_len(
         }
     }
     byte_len(dtype, &with_room)
+}
+
+/// Bytes of a row in one of the blocks that lie behind each other along an axis.
+pub(crate) fn row_bytes(dtype: DataType, shape: &[i64], axis: usize) -> usize {
+    let inner = shape.get(axis + 1..).unwrap_or_default().iter();
+    inner.fold(dtype.size(), |bytes, &dim| {
+        bytes.saturating_mul(usize::try_from(dim).unwrap_or(0))
+    })
+}
+
+/// Copies the first `count` rows of each block of one memory to those of another; each says how
+/// many rows its blocks have.
+pub(crate) fn copy_rows(
+    row_bytes: usize,
+    count: usize,
+    (from, from_rows): (&[u8], usize),
+    (to, to_rows): (&mut [u8], usize),
+) {
+    let len = row_bytes * count;
+    if len == 0 {
+        return;
+    }
+    let blocks = from.chunks_exact(row_bytes * from_rows);
+    for (from, to) in blocks.zip(to.chunks_exact_mut(row_bytes * to_rows)) {
+        to[..len].copy_from_slice(&from[..len]);
+    }
 }
 
 /// Caches may only be given to a session that says that it takes them so.

@@ -23,8 +23,8 @@ mod shown;
 mod source;
 mod tensor;
 
-pub(crate) use cache::room_len;
 pub use cache::{CacheRoom, InPlaceCache};
+pub(crate) use cache::{copy_rows, room_len, row_bytes};
 pub use control::{CancelToken, CancelWatch, Interrupt, RunControl};
 pub(crate) use copies::count_cache_write;
 pub use copies::{copied_bytes, count_copy, written_cache_bytes};

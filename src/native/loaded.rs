@@ -5,15 +5,18 @@
 //! that a cache grows by what was fed. Hosts do give such inputs different sizes, a batch of 1 that
 //! broadcasts say, and exporters do call different sizes by one name. Which graph a request runs on
 //! depends on that request alone, so that results do not depend on the ones before it.
+//!
+//! The second graph may keep fewer caches in place. What a session says of its caches is what the
+//! first one keeps; where the second does not, a run copies the past and gives the present anew.
 
 use super::NativeOptions;
 use super::executor::Executor;
-use super::graph::{DimNames, Graph, Request, SameDims};
+use super::graph::{Differing, DimNames, Graph, Request, SameDims};
 use super::model::{Model, Sources};
 use super::packed_cache::{PackedCacheReport, Store};
 use super::plans::Plans;
 use super::workspace::Workspace;
-use crate::component::{Backend, ComponentErrorKind, InPlaceCache, ModelSource};
+use crate::component::{Backend, ComponentErrorKind, ModelSource};
 
 /// A graph with all that running it takes.
 pub(super) struct Loaded {
@@ -88,49 +91,31 @@ impl LoadedModel {
         &self.packed_cache
     }
 
-    /// The graph for a request in which the inputs `in_place` are caches that are in place.
-    pub(super) fn for_request<'a>(
-        &mut self,
-        request: &Request,
-        in_place: impl IntoIterator<Item = &'a str>,
-    ) -> Result<&mut Loaded, ComponentErrorKind> {
-        if self.same_dims.hold(request) {
+    /// The graph for a request.
+    pub(super) fn for_request(&mut self, request: &Request) -> Result<&mut Loaded, ComponentErrorKind> {
+        let Some(differing) = self.same_dims.broken_by(request) else {
             return Ok(&mut self.usual);
-        }
+        };
         let loaded = match self.apart.take() {
             Some(loaded) => loaded,
-            None => Box::new(self.load_apart()?),
+            None => Box::new(self.load_apart(&differing)?),
         };
-        let loaded = self.apart.insert(loaded);
-        let Graph { io, caches, .. } = &loaded.graph;
-        let past = |cache: &InPlaceCache| io.inputs.get(cache.past).map(|port| port.name.as_str());
-        let keeps = |name: &str| caches.iter().any(|cache| past(cache) == Some(name));
-        if !in_place.into_iter().all(keeps) {
-            return Err(refused(
-                "caches that are in place need them to be one size: to run it so, open it with \
-                 native.disable_passes = kv_in_place",
-            ));
-        }
-        Ok(loaded)
+        Ok(self.apart.insert(loaded))
     }
 
-    fn load_apart(&self) -> Result<Loaded, ComponentErrorKind> {
-        let sources = self.sources.clone().ok_or_else(|| {
-            refused(
-                "the model was opened from memory: to run it so, open it with native.disable_passes = all",
-            )
+    fn load_apart(&self, differing: &Differing) -> Result<Loaded, ComponentErrorKind> {
+        let sources = self.sources.clone().ok_or_else(|| ComponentErrorKind::Backend {
+            backend: Backend::Native.name(),
+            message: format!(
+                "{}; the model was opened from memory and runs such inputs only when opened with \
+                     native.disable_passes = all",
+                differing.display(&self.usual.graph.io)
+            ),
         })?;
         // Only read: the file is for the usual graph, whose weights are mostly the same.
         let file = self.packed_cache.file.clone();
         let mut store = file.map(|file| Store::at(file, &self.options.workers));
         let mut model = Model::read(sources)?;
         Loaded::new(&mut model, &self.options, DimNames::Apart, store.as_mut())
-    }
-}
-
-fn refused(why: &str) -> ComponentErrorKind {
-    ComponentErrorKind::Backend {
-        backend: Backend::Native.name(),
-        message: format!("the inputs have different sizes for dims that the model calls by one name; {why}"),
     }
 }

@@ -117,7 +117,7 @@ impl NativeSession {
         for index in 0..io.outputs.len() {
             request.ask_output(index);
         }
-        let loaded = self.model.for_request(&request, [])?;
+        let loaded = self.model.for_request(&request)?;
         let mut facts = loaded.graph.facts.clone();
         let plan = Plan::new(
             &loaded.graph,
@@ -158,7 +158,7 @@ impl NativeSession {
             self.request.ask_output(index);
             asked.push(index);
         }
-        let loaded = self.model.for_request(&self.request, [])?;
+        let loaded = self.model.for_request(&self.request)?;
         let plan = loaded
             .plans
             .get(&loaded.graph, &self.request, &mut loaded.workspace)?;
@@ -210,9 +210,22 @@ impl NativeSession {
             };
             self.request.ask(index, asked);
         }
-        let in_place = caches(outputs).map(|cache| cache.past());
-        let loaded = self.model.for_request(&self.request, in_place)?;
+        let loaded = self.model.for_request(&self.request)?;
         let io = &loaded.graph.io;
+        let keeps = |past: usize| loaded.graph.caches.iter().any(|cache| cache.past == past);
+        let keeps_present = |present: usize| loaded.graph.caches.iter().any(|cache| cache.present == present);
+        // The pasts of those that this graph does not make longer where they lie.
+        let mut copies = Vec::new();
+        for (index, cache) in located(&io.inputs, caches(outputs), |cache| cache.past()) {
+            if !keeps(index) {
+                let copy = cache.copy_past();
+                let copy = copy.map_err(|source| ComponentErrorKind::BadTensor {
+                    port: cache.past().to_owned(),
+                    source,
+                })?;
+                copies.push((index, copy));
+            }
+        }
         let plan = loaded
             .plans
             .get(&loaded.graph, &self.request, &mut loaded.workspace)?;
@@ -229,7 +242,18 @@ impl NativeSession {
                 *bound = Some(ValueRef::Tensor(value));
             }
         }
+        for (index, copy) in &copies {
+            if let (Some(bound), Some(dims)) = (bound.get_mut(*index), dims_of(*index)) {
+                let value = TensorRef::new(ElementType::from(copy.dtype()), dims, copy.bytes());
+                *bound = Some(ValueRef::Tensor(value.map_err(|error| {
+                    input_error(io.inputs.get(*index).map_or("", |port| &port.name), error)
+                })?));
+            }
+        }
         for (index, cache) in located(&io.inputs, caches(outputs), |cache| cache.past()) {
+            if !keeps(index) {
+                continue;
+            }
             if let (Some(bound), Some(dims)) = (bound.get_mut(index), dims_of(index)) {
                 let value = TensorRef::in_cache(ElementType::from(cache.dtype()), dims);
                 let value = value.map_err(|error| input_error(cache.past(), error))?;
@@ -243,12 +267,12 @@ impl NativeSession {
                 continue;
             };
             *place = match (&mut output.cache, output.room.as_deref_mut()) {
-                (Some(cache), _) => Room::Cache(CacheMemory {
+                (Some(cache), _) if keeps_present(index) => Room::Cache(CacheMemory {
                     rows: cache.capacity(),
                     bytes: cache.memory(),
                 }),
                 (None, Some(memory)) => Room::Free(memory),
-                (None, None) => Room::None,
+                (Some(_), _) | (None, None) => Room::None,
             };
         }
         self.produced.clear();
@@ -311,7 +335,7 @@ impl ComponentSession for NativeSession {
         for (index, _) in located(&io.outputs, outputs, |output| output) {
             self.request.ask_output(index);
         }
-        let loaded = self.model.for_request(&self.request, []);
+        let loaded = self.model.for_request(&self.request);
         let plan = loaded.and_then(|loaded| {
             let io = &loaded.graph.io;
             let plan = loaded

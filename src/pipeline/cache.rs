@@ -1,8 +1,8 @@
 use std::sync::OnceLock;
 
 use crate::component::{
-    AlignedBytes, CacheRoom, DataType, OutputResult, Shape, TensorError, TensorView, byte_len,
-    count_cache_write, room_len,
+    AlignedBytes, CacheRoom, DataType, OutputResult, Shape, TensorError, TensorView, byte_len, copy_rows,
+    count_cache_write, room_len, row_bytes,
 };
 
 /// A KV cache that its component makes longer where it lies.
@@ -74,12 +74,8 @@ impl Cache {
         usize::try_from(rows).unwrap_or(0)
     }
 
-    /// Bytes of a row in one of the blocks that lie behind each other along the axis.
     fn row_bytes(&self) -> usize {
-        let inner = self.shape.get(self.axis + 1..).unwrap_or_default().iter();
-        inner.fold(self.dtype.size(), |bytes, &dim| {
-            bytes.saturating_mul(usize::try_from(dim).unwrap_or(0))
-        })
+        row_bytes(self.dtype, &self.shape, self.axis)
     }
 
     /// Makes sure that there is memory for `rows` rows; if there is not, it will be for `spare`.
@@ -171,24 +167,6 @@ impl Cache {
     pub fn held_bytes(&self) -> u64 {
         let dense = self.dense.get().map_or(0, |dense| dense.capacity());
         (self.memory.capacity() + dense) as u64
-    }
-}
-
-/// Copies the first `count` rows of each block of one memory to those of another; each says how
-/// many rows its blocks have.
-fn copy_rows(
-    row_bytes: usize,
-    count: usize,
-    (from, from_rows): (&[u8], usize),
-    (to, to_rows): (&mut [u8], usize),
-) {
-    let len = row_bytes * count;
-    if len == 0 {
-        return;
-    }
-    let blocks = from.chunks_exact(row_bytes * from_rows);
-    for (from, to) in blocks.zip(to.chunks_exact_mut(row_bytes * to_rows)) {
-        to[..len].copy_from_slice(&from[..len]);
     }
 }
 

@@ -32,7 +32,7 @@ pub use self::passes::{DisabledPasses, UnknownPass};
 pub(super) use self::plan::{Plan, Step};
 pub(super) use self::ports::{DimNames, declared_io};
 pub(super) use self::request::{Asked, Pattern, Request};
-pub(super) use self::same_dims::SameDims;
+pub(super) use self::same_dims::{Differing, SameDims};
 use super::control::Control;
 use super::element::ElementType;
 use super::infer::{Fact, InferContext, Kind};

@@ -28,14 +28,40 @@ impl SameDims {
         SameDims(same)
     }
 
-    /// Whether they are the same in a request. Inputs that are not given say nothing.
-    pub(in crate::native) fn hold(&self, request: &Request) -> bool {
+    /// Two dims of one name that have different sizes in a request, if there are such. Inputs that
+    /// are not given say nothing.
+    pub(in crate::native) fn broken_by(&self, request: &Request) -> Option<Differing> {
         let size = |(index, axis): Place| request.inputs.get(index)?.as_ref()?.dims()?.get(axis).copied();
-        self.0
-            .iter()
-            .all(|&(place, earlier)| match (size(place), size(earlier)) {
-                (Some(a), Some(b)) => a == b,
-                _ => true,
-            })
+        self.0.iter().find_map(|&(place, earlier)| {
+            let (found, other) = (size(place)?, size(earlier)?);
+            (found != other).then_some(Differing([(earlier, other), (place, found)]))
+        })
+    }
+}
+
+/// Two dims of one name, and their different sizes.
+#[derive(Debug)]
+pub(in crate::native) struct Differing([(Place, usize); 2]);
+
+impl Differing {
+    /// For a message: what the dims are, in terms of the model.
+    pub(in crate::native) fn display(&self, io: &ComponentIo) -> String {
+        let Differing([first, second]) = self;
+        let port = |&((index, _), _): &(Place, usize)| io.inputs.get(index);
+        let name = |dim: &(Place, usize)| port(dim).map_or("", |port| port.name.as_str());
+        let ((_, axis), _) = *first;
+        let symbol = match port(first).and_then(|port| port.dims.as_ref()?.get(axis)) {
+            Some(Dim::Symbol(Some(symbol))) => symbol.as_str(),
+            _ => "",
+        };
+        format!(
+            "the model calls dim {axis} of input \"{}\" and dim {} of input \"{}\" by one name, \"{symbol}\", but \
+             they are {} and {}",
+            name(first),
+            second.0.1,
+            name(second),
+            first.1,
+            second.1
+        )
     }
 }
