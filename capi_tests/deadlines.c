@@ -57,7 +57,8 @@ static void loading(const char *package)
     MUST(oxp_options_set(options, "load_timeout_ms", NT, "20", NT, ERR));
     EXPECT(OXP_ERR_DEADLINE_EXCEEDED, "the deadline passed; option load_timeout_ms is 20",
            oxp_pipeline_open(NULL, package, NT, options, &pipeline, linger, &told, NULL, ERR));
-    CHECK(pipeline == NULL && told == 1);
+    /* A busy machine may need the 20 ms before the first report; there is no second. */
+    CHECK(pipeline == NULL && told <= 1);
 
     MUST(oxp_options_set(options, "load_timeout_ms", NT, "600", NT, ERR));
     EXPECT(OXP_ERR_DEADLINE_EXCEEDED, "option load_timeout_ms is 600",
@@ -104,6 +105,7 @@ static void running(const char *package)
     oxp_tensor_in result;
     oxp_event event = OXP_EVENT_INIT;
     pthread_t thread;
+    int tries;
 
     MUST(oxp_options_create(OXP_OPTIONS_RUN, &options, ERR));
     MUST(oxp_options_set(options, "timeout_ms", NT, "50", NT, ERR));
@@ -111,9 +113,13 @@ static void running(const char *package)
     give(run, matrix, SIDE);
     EXPECT(OXP_ERR_DEADLINE_EXCEEDED, "option timeout_ms is 50", oxp_run_step(run, &event, NULL, ERR));
     EXPECT(OXP_ERR_INVALID_STATE, "slow", oxp_run_get_tensor(run, "slow.y", NT, &result, ERR));
-    /* The same run, with less to do. */
-    give(run, &one, 1);
-    OK(oxp_run_step(run, &event, NULL, ERR));
+    /* The same run, with less to do; on a busy machine even that may not be done in 50 ms. */
+    for (tries = 1; tries < 100; ++tries) {
+        give(run, &one, 1);
+        if (oxp_run_step(run, &event, NULL, ERR) != OXP_ERR_DEADLINE_EXCEEDED)
+            break;
+    }
+    CHECK(tries < 100);
     CHECK(event.finish_reason == OXP_FINISH_COMPLETED);
     OK(oxp_run_get_tensor(run, "slow.y", NT, &result, ERR));
     CHECK(result.byte_len == 4 && *(const float *)result.data == 1);

@@ -26,6 +26,7 @@ use oxpipe::native::registry::{NEWEST_ONNX_OPSET, OPERATORS, OperatorEntry};
 use oxpipe::native::tensor::Tensor;
 use oxpipe::native::{NativeOptions, NativeSession};
 use oxpipe_test_support::bounded_allocator::Bounded;
+use oxpipe_test_support::cpu_time::cpu_time;
 use oxpipe_test_support::onnx_writer::{self, FLOAT, INT64, Message, Model, Node, STRING};
 
 #[global_allocator]
@@ -563,7 +564,7 @@ fn try_one(
 const CASES_EACH: u64 = 40;
 
 /// How long a case may take, on a busy machine.
-const TOO_LONG: Duration = Duration::from_secs(10);
+const TOO_LONG: Duration = Duration::from_secs(60);
 
 /// What runs, and since when: a thread of its own ends the process when it is for too long.
 static RUNNING: Mutex<Option<(String, Instant)>> = Mutex::new(None);
@@ -691,13 +692,10 @@ fn run_huge(op_type: &str, ty: i32, lists: &[&[i64]], change: impl FnOnce(Node) 
         values.push((*name, value.unwrap()));
     }
     let inputs: Vec<_> = values.iter().map(|(name, value)| (*name, value.view())).collect();
-    let start = Instant::now();
+    let start = cpu_time();
     let result = load(model).and_then(|mut session| session.run_tensors(&inputs, &["y"]).map(drop));
-    assert!(
-        start.elapsed() < Duration::from_secs(1),
-        "{op_type} took {:?}",
-        start.elapsed()
-    );
+    let spent = cpu_time() - start;
+    assert!(spent < Duration::from_secs(1), "{op_type} took {spent:?}");
     result.expect_err(op_type).to_string()
 }
 

@@ -1,5 +1,6 @@
 //! What several integration tests share.
 
 pub mod bounded_allocator;
+pub mod cpu_time;
 pub mod onnx_writer;
 pub mod onnxruntime;
