@@ -7,6 +7,7 @@
 mod attention;
 mod classical;
 mod convolution;
+mod ends;
 #[allow(dead_code)] // contrib_random uses more of it.
 #[path = "../contrib_random/harness.rs"]
 mod harness;

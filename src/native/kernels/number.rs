@@ -139,6 +139,8 @@ pub(super) trait Scalar: Element + PartialOrd {
 pub(super) trait Real: Scalar {
     fn exp(self) -> Self;
     fn ln(self) -> Self;
+    /// ln(1 + x), exact also for small x.
+    fn ln_1p(self) -> Self;
     fn sqrt(self) -> Self;
     fn tanh(self) -> Self;
     fn floor(self) -> Self;
@@ -178,7 +180,7 @@ macro_rules! inherent {
 }
 
 macro_rules! real {
-    ($t:ident, $erf:path $(, $floats:ident)?) => {
+    ($t:ident, $erf:path, $asinh:path, $acosh:path $(, $floats:ident)?) => {
         impl Number for $t {
             type Wide = $t;
             type Real = $t;
@@ -291,14 +293,25 @@ macro_rules! real {
         }
 
         impl Real for $t {
-            inherent! { $t: exp ln sqrt tanh floor ceil round_ties_even sin cos tan }
-            inherent! { $t: asin acos atan sinh cosh asinh acosh atanh exp_m1 }
+            inherent! { $t: exp ln ln_1p sqrt tanh floor ceil round_ties_even sin cos tan }
+            inherent! { $t: asin acos atan sinh cosh atanh exp_m1 }
+
+            // Those of the standard library double their argument, which overflows.
+            #[inline(always)]
+            fn asinh(self) -> Self {
+                $asinh(self)
+            }
+
+            #[inline(always)]
+            fn acosh(self) -> Self {
+                $acosh(self)
+            }
         }
     };
 }
 
-real!(f32, libm::erff, F32);
-real!(f64, libm::erf);
+real!(f32, libm::erff, libm::asinhf, libm::acoshf, F32);
+real!(f64, libm::erf, libm::asinh, libm::acosh);
 
 macro_rules! half_float {
     ($t:ident $floats:ident, $widen:path, $narrow:path) => {

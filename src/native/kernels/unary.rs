@@ -151,9 +151,9 @@ pub(super) fn sigmoid_of<W: Real>(x: W) -> W {
     W::ONE.div(W::ONE.add(x.neg().exp()))
 }
 
-/// ln(1 + e^x), written so that e^x cannot overflow.
+/// ln(1 + e^x), written so that e^x cannot overflow and, where it is small, is not lost beside 1.
 pub(super) fn softplus_of<W: Real>(x: W) -> W {
-    x.max(W::ZERO).add(W::ONE.add(x.abs().neg().exp()).ln())
+    x.max(W::ZERO).add(x.abs().neg().exp().ln_1p())
 }
 
 impl Operator for OfFloat {
