@@ -61,6 +61,7 @@ static void passes(oxp_options *options)
     if (!has_native) {
         unknown(options, "native.disable_passes", "its options are");
         unknown(options, "native.packed_cache", "its options are");
+        unknown(options, "native.kv_cache_dtype", "its options are");
         return;
     }
     good(options, "native.disable_passes", "");
@@ -72,6 +73,9 @@ static void passes(oxp_options *options)
     good(options, "native.packed_cache", "beside");
     good(options, "native.packed_cache", "/var/cache/some folder");
     good(options, "native.packed_cache", "./cache");
+    good(options, "native.kv_cache_dtype", "model");
+    good(options, "native.kv_cache_dtype", "int8");
+    bad(options, "native.kv_cache_dtype", "float16", "\"model\" or \"int8\"");
     bad(options, "native.packed_cache", "on", "\"off\", \"beside\" or the path of a folder");
     bad(options, "native.packed_cache", "", "with a slash");
 }

@@ -280,6 +280,12 @@
  *                     an error for what is opened from memory), or the path of a folder,
  *                     with a slash in it. Files that do not fit are written anew; one that
  *                     cannot be written is a warning to the logger
+ *   "native.kv_cache_dtype"
+ *                     how the native runtime keeps the KV cache: "model" (the default), or
+ *                     "int8": float caches [batch, heads, rows, size] of GroupQueryAttention
+ *                     become int8 [batch, heads, rows, size + 4], a row its codes and then
+ *                     a float32 scale, max |x| / 127; about a quarter of float32's bytes.
+ *                     Inputs and outputs are then of that type; other caches stay
  */
 #define OXP_OPTIONS_SESSION 2
 
@@ -293,6 +299,8 @@
  *   "native.disable_passes"
  *                     as for sessions, for every component
  *   "native.packed_cache"
+ *                     as for sessions, for every component
+ *   "native.kv_cache_dtype"
  *                     as for sessions, for every component
  */
 #define OXP_OPTIONS_PIPELINE 3

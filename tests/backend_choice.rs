@@ -40,6 +40,8 @@ fn options(backend: BackendChoice) -> ComponentOptions {
         disabled_passes: Default::default(),
         #[cfg(feature = "native")]
         packed_cache: Default::default(),
+        #[cfg(feature = "native")]
+        kv_cache_dtype: Default::default(),
     }
 }
 

@@ -9,7 +9,7 @@ use oxpipe::component::{
     CacheRoom, ComponentErrorKind, ComponentSession, ComponentTensor, DataType, InPlaceCache, Input,
     ModelSource, Output, OutputResult, Port, RunControl, SharedBytes, TensorView, written_cache_bytes,
 };
-use oxpipe::native::{NativeOptions, NativeSession};
+use oxpipe::native::{KvCacheDtype, NativeOptions, NativeSession};
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{ErrorKind, Pipeline, Run, RunSettings};
 use oxpipe::runtime::{Environment, Runtime, RuntimeSettings};
@@ -27,14 +27,17 @@ enum Kind {
     GroupQueryAttention,
     /// The same with a cache of codes of so many bits.
     Quantised(usize),
+    /// The same, and floats that are kept as int8 by option.
+    KeptAsInt8,
     MultiHeadAttention,
     Attention,
     /// Concat, and attention out of many nodes.
     WrittenOut,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
     Kind::GroupQueryAttention,
+    Kind::KeptAsInt8,
     Kind::Quantised(8),
     Kind::Quantised(4),
     Kind::MultiHeadAttention,
@@ -45,17 +48,35 @@ const KINDS: [Kind; 6] = [
 impl Kind {
     fn kv_heads(self) -> usize {
         match self {
-            Kind::GroupQueryAttention | Kind::Quantised(_) | Kind::Attention => 1,
+            Kind::GroupQueryAttention | Kind::Quantised(_) | Kind::KeptAsInt8 | Kind::Attention => 1,
             Kind::MultiHeadAttention | Kind::WrittenOut => 2,
         }
     }
 
     fn is_group_query(self) -> bool {
-        matches!(self, Kind::GroupQueryAttention | Kind::Quantised(_))
+        matches!(
+            self,
+            Kind::GroupQueryAttention | Kind::Quantised(_) | Kind::KeptAsInt8
+        )
+    }
+
+    fn kept(self) -> KvCacheDtype {
+        match self {
+            Kind::KeptAsInt8 => KvCacheDtype::Int8,
+            _ => KvCacheDtype::Model,
+        }
     }
 
     /// The type of the cache, and the elements of a row.
     fn cache(self, dtype: DataType) -> (DataType, usize) {
+        match self {
+            Kind::KeptAsInt8 => (DataType::Int8, SIZE + 4),
+            _ => self.declared_cache(dtype),
+        }
+    }
+
+    /// As the model has it.
+    fn declared_cache(self, dtype: DataType) -> (DataType, usize) {
         match self {
             Kind::Quantised(4) => (DataType::Uint8, SIZE / 2),
             Kind::Quantised(_) => (DataType::Int8, SIZE),
@@ -174,7 +195,7 @@ fn decoder_of(kind: Kind, dtype: DataType, wrong: bool) -> Model {
                 .node(Node::new("MatMul", &[&x, &weight_name], &[from]));
         }
         for (past, present) in [(&past_k, &k_out), (&past_v, &v_out)] {
-            let (ty, size) = kind.cache(dtype);
+            let (ty, size) = kind.declared_cache(dtype);
             model = model
                 .input(past, code(ty), &format!("[{batch}, {kv_heads}, p, {size}]"))
                 .output(present, code(ty), &format!("[{batch}, {kv_heads}, t, {size}]"));
@@ -189,7 +210,7 @@ fn decoder_of(kind: Kind, dtype: DataType, wrong: bool) -> Model {
         }
         let outputs = [y.as_str(), &k_out, &v_out];
         model = match kind {
-            Kind::GroupQueryAttention => model.node(
+            Kind::GroupQueryAttention | Kind::KeptAsInt8 => model.node(
                 Node::new(
                     "GroupQueryAttention",
                     &[&q, &k, &v, &past_k, &past_v, "lengths", "total", "cos", "sin"],
@@ -283,16 +304,21 @@ fn decoder_of(kind: Kind, dtype: DataType, wrong: bool) -> Model {
 }
 
 fn load(model: Model, disabled: &str) -> NativeSession {
+    load_kept(KvCacheDtype::Model, model, disabled)
+}
+
+fn load_kept(kv_cache_dtype: KvCacheDtype, model: Model, disabled: &str) -> NativeSession {
     let source = ModelSource::Memory {
         label: "test".into(),
         model: Arc::new(model.encode()),
         external: Vec::new(),
     };
-    load_from(&source, disabled)
+    load_from(&source, kv_cache_dtype, disabled)
 }
 
-fn load_from(source: &ModelSource, disabled: &str) -> NativeSession {
+fn load_from(source: &ModelSource, kv_cache_dtype: KvCacheDtype, disabled: &str) -> NativeSession {
     let options = NativeOptions {
+        kv_cache_dtype,
         disabled_passes: disabled.parse().unwrap(),
         ..NativeOptions::default()
     };
@@ -336,9 +362,9 @@ model:
 
 /// The decoder with caches in place, and with a copy in every step.
 fn both(kind: Kind, dtype: DataType) -> [Pipeline; 2] {
-    let in_place = load(decoder(kind, dtype), "");
+    let in_place = load_kept(kind.kept(), decoder(kind, dtype), "");
     assert_eq!(in_place.in_place_caches().len(), 2 * LAYERS, "{kind:?} {dtype}");
-    let copied = load(decoder(kind, dtype), "kv_in_place");
+    let copied = load_kept(kind.kept(), decoder(kind, dtype), "kv_in_place");
     assert!(copied.in_place_caches().is_empty());
     [pipeline(in_place), pipeline(copied)]
 }
@@ -410,11 +436,11 @@ fn names_that_are_wrong_cost_copies_and_change_nothing() {
             let file = folder.path().join("model.onnx");
             std::fs::write(&file, decoder_of(kind, dtype, true).encode()).unwrap();
             let source = ModelSource::file(&file);
-            let usual = load_from(&source, "");
+            let usual = load_from(&source, kind.kept(), "");
             assert_eq!(usual.in_place_caches().len(), 2 * LAYERS, "{kind:?} {dtype}");
             let usual = pipeline(usual);
-            let copied = pipeline(load_from(&source, "kv_in_place"));
-            let plain = pipeline(load_from(&source, "all"));
+            let copied = pipeline(load_from(&source, kind.kept(), "kv_in_place"));
+            let plain = pipeline(load_from(&source, kind.kept(), "all"));
             let mut a = run(&usual, &PROMPT, Some(2));
             let mut b = run(&copied, &PROMPT, Some(2));
             let mut c = run(&plain, &PROMPT, Some(2));
@@ -837,4 +863,235 @@ fn shapes_of_caches_can_be_computed_with() {
     assert_eq!(ints(&outputs[2]), [1, 1, 3, 4]);
     assert_eq!(ints(&outputs[3]), [1, 1, 4, 4]);
     assert!(matches!(outputs[0].result, OutputResult::InCache { .. }));
+}
+
+/// A step of two queries over a past of three rows, of which two heads of queries share one.
+fn kept_as_int8(kv_cache_dtype: KvCacheDtype) -> NativeSession {
+    let ty = code(DataType::Float32);
+    let model = Model::new()
+        .opset(CONTRIB, 1)
+        .input("q", ty, "[1, s, 8]")
+        .input("k", ty, "[1, s, 4]")
+        .input("v", ty, "[1, s, 4]")
+        .input("past_k", ty, "[1, 1, p, 4]")
+        .input("past_v", ty, "[1, 1, p, 4]")
+        .input("lengths", INT32, "[1]")
+        .input("total", INT32, "[]")
+        .output("y", ty, "[1, s, 8]")
+        .output("all_k", ty, "[1, 1, t, 4]")
+        .output("all_v", ty, "[1, 1, t, 4]")
+        .node(
+            Node::new(
+                "GroupQueryAttention",
+                &["q", "k", "v", "past_k", "past_v", "lengths", "total"],
+                &["y", "all_k", "all_v"],
+            )
+            .domain(CONTRIB)
+            .int("num_heads", 2)
+            .int("kv_num_heads", 1),
+        );
+    load_kept(kv_cache_dtype, model, "")
+}
+
+/// A row as it is kept: codes of x / scale, and the scale, max |x| / 127.
+fn int8_row(row: &[f32]) -> Vec<u8> {
+    let scale = row.iter().fold(0.0f32, |largest, x| largest.max(x.abs())) / 127.0;
+    let code = |&x: &f32| match scale {
+        0.0 => 0,
+        scale => (x / scale).round_ties_even() as i8 as u8,
+    };
+    row.iter().map(code).chain(scale.to_le_bytes()).collect()
+}
+
+/// What it stands for.
+fn of_int8_row(row: &[u8]) -> Vec<f64> {
+    let (codes, scale) = row.split_at(row.len() - 4);
+    let scale = f32::from_le_bytes(scale.try_into().unwrap());
+    codes
+        .iter()
+        .map(|&code| f64::from(code as i8) * f64::from(scale))
+        .collect()
+}
+
+/// The rows are those worked out here, and attention uses what they stand for, new ones too.
+#[test]
+fn keys_and_values_are_kept_as_int8_if_asked_for() {
+    const PAST: usize = 3;
+    const NEW: usize = 2;
+    let mut session = kept_as_int8(KvCacheDtype::Int8);
+    let session: &mut dyn ComponentSession = &mut session;
+    for (ports, from) in [(&session.io().inputs, 3..5), (&session.io().outputs, 1..3)] {
+        for port in &ports[from] {
+            assert_eq!(port.dtype(), Some(DataType::Int8), "{}", port.name);
+            assert!(port.accepts_shape(&[1, 1, 7, 8]), "{}", port.name);
+        }
+    }
+    // A row of zeros, one of large numbers, one with a number that is large beside the others.
+    let mut rows = [numbers(1, (PAST + NEW) * 4), numbers(2, (PAST + NEW) * 4)];
+    rows[0][..4].fill(0.0);
+    rows[0][4..8].iter_mut().for_each(|x| *x *= 1e30);
+    rows[0][4..8].swap(0, 3);
+    rows[1][9] = 40.0;
+    let kept = rows
+        .each_ref()
+        .map(|rows| rows.chunks(4).flat_map(int8_row).collect::<Vec<u8>>());
+    // Scores of the row of large numbers decide; give it a query that does not see it.
+    let q = numbers(3, NEW * 8).iter().map(|x| x * 1e-30).collect::<Vec<_>>();
+    let tensor = |dims: &[i64], values: &[f32]| {
+        ComponentTensor::from_raw(DataType::Float32, dims, &bytes_of(DataType::Float32, values)).unwrap()
+    };
+    let int8 =
+        |rows: &[u8]| ComponentTensor::from_raw(DataType::Int8, &[1, 1, PAST as i64, 8], rows).unwrap();
+    let int = |dims: &[i64], value: usize| {
+        ComponentTensor::from_raw(DataType::Int32, dims, &(value as i32).to_le_bytes()).unwrap()
+    };
+    let new = NEW as i64;
+    let values = [
+        ("q", tensor(&[1, new, 8], &q)),
+        ("k", tensor(&[1, new, 4], &rows[0][PAST * 4..])),
+        ("v", tensor(&[1, new, 4], &rows[1][PAST * 4..])),
+        ("past_k", int8(&kept[0][..PAST * 8])),
+        ("past_v", int8(&kept[1][..PAST * 8])),
+        ("lengths", int(&[1], PAST + NEW - 1)),
+        ("total", int(&[], PAST + NEW)),
+    ];
+    let inputs: Vec<_> = values
+        .iter()
+        .map(|(name, tensor)| Input {
+            name,
+            value: tensor.view(),
+        })
+        .collect();
+    let mut outputs = ["y", "all_k", "all_v"].map(Output::alloc);
+    session
+        .run(&inputs, &mut outputs, &RunControl::default())
+        .unwrap();
+    for (output, kept) in outputs[1..].iter().zip(&kept) {
+        assert_eq!(owned(output).shape(), [1, 1, (PAST + NEW) as i64, 8]);
+        assert_eq!(owned(output).bytes(), kept);
+    }
+    let [k, v] = kept
+        .each_ref()
+        .map(|rows| rows.chunks(8).map(of_int8_row).collect::<Vec<_>>());
+    let y = owned(&outputs[0]).bytes().as_chunks::<4>().0;
+    for query in 0..NEW {
+        for head in 0..2 {
+            let at = query * 8 + head * 4;
+            let score = |key: &Vec<f64>| {
+                let terms = key.iter().zip(&q[at..at + 4]);
+                terms.map(|(k, &q)| k * f64::from(q)).sum::<f64>() / 2.0
+            };
+            let visible = PAST + query + 1;
+            let weights: Vec<f64> = k[..visible].iter().map(|key| score(key).exp()).collect();
+            for i in 0..4 {
+                let terms = weights.iter().zip(&v).map(|(weight, v)| weight * v[i]);
+                let expected = terms.sum::<f64>() / weights.iter().sum::<f64>();
+                let found = f64::from(f32::from_le_bytes(y[at + i]));
+                assert!(
+                    (found - expected).abs() < 1e-5 * expected.abs().max(1.0),
+                    "{found}, {expected}"
+                );
+            }
+        }
+    }
+}
+
+/// NaN and infinity are not lost in a row.
+#[test]
+fn what_is_no_number_stays_so_in_int8() {
+    for x in [f32::NAN, f32::INFINITY] {
+        let mut session = kept_as_int8(KvCacheDtype::Int8);
+        let session: &mut dyn ComponentSession = &mut session;
+        let floats = |dims: &[i64], value: f32| {
+            let count = dims.iter().product::<i64>() as usize;
+            let bytes = bytes_of(DataType::Float32, &vec![value; count]);
+            ComponentTensor::from_raw(DataType::Float32, dims, &bytes).unwrap()
+        };
+        let int = |dims: &[i64], value: i32| {
+            ComponentTensor::from_raw(DataType::Int32, dims, &value.to_le_bytes()).unwrap()
+        };
+        let none = ComponentTensor::from_raw(DataType::Int8, &[1, 1, 0, 8], &[]).unwrap();
+        let values = [
+            ("q", floats(&[1, 1, 8], 1.0)),
+            ("k", floats(&[1, 1, 4], 1.0)),
+            ("v", floats(&[1, 1, 4], x)),
+            ("past_k", none.view().to_tensor().unwrap()),
+            ("past_v", none),
+            ("lengths", int(&[1], 0)),
+            ("total", int(&[], 1)),
+        ];
+        let inputs: Vec<_> = values
+            .iter()
+            .map(|(name, tensor)| Input {
+                name,
+                value: tensor.view(),
+            })
+            .collect();
+        let mut outputs = ["y", "all_k", "all_v"].map(Output::alloc);
+        session
+            .run(&inputs, &mut outputs, &RunControl::default())
+            .unwrap();
+        let y = owned(&outputs[0]).bytes().as_chunks::<4>().0;
+        assert!(y.iter().all(|&y| !f32::from_le_bytes(y).is_finite()), "{x}");
+    }
+}
+
+/// Those that something else reads, that are codes already, that have no static size, or that are
+/// another operator's.
+#[test]
+fn caches_that_cannot_be_int8_stay_what_they_are() {
+    let dtypes = |model: Model| {
+        let session = load_kept(KvCacheDtype::Int8, model, "");
+        let io = session.io();
+        let names = ["past_k", "past_v", "all_k", "all_v", "past_k.0", "k.0"];
+        let ports = io.inputs.iter().chain(&io.outputs);
+        ports
+            .filter(|port| names.contains(&port.name.as_str()))
+            .filter_map(Port::dtype)
+            .collect::<Vec<_>>()
+    };
+    let ty = code(DataType::Float32);
+    let model = |size: &str, more: &dyn Fn(Model, Node) -> Model| {
+        let node = Node::new(
+            "GroupQueryAttention",
+            &["q", "q", "q", "past_k", "past_v", "lengths", "total"],
+            &["y", "all_k", "all_v"],
+        );
+        let node = node.domain(CONTRIB).int("num_heads", 1).int("kv_num_heads", 1);
+        let model = Model::new()
+            .opset("", 21)
+            .opset(CONTRIB, 1)
+            .input("q", ty, "[1, s, 4]")
+            .input("past_k", ty, &format!("[1, 1, p, {size}]"))
+            .input("past_v", ty, &format!("[1, 1, p, {size}]"))
+            .input("lengths", INT32, "[1]")
+            .input("total", INT32, "[]")
+            .output("y", ty, "[1, s, 4]")
+            .output("all_k", ty, &format!("[1, 1, t, {size}]"))
+            .output("all_v", ty, &format!("[1, 1, t, {size}]"));
+        dtypes(more(model, node))
+    };
+    let floats = vec![DataType::Float32; 4];
+    assert_eq!(
+        model("4", &|model, node| model.node(node)),
+        vec![DataType::Int8; 4]
+    );
+    assert_eq!(model("d", &|model, node| model.node(node)), floats);
+    let read = |name: &'static str| {
+        move |model: Model, node: Node| {
+            let model = model.node(node).output("more", ty, "[1, 1, r, 4]");
+            model.node(Node::new("Identity", &[name], &["more"]))
+        }
+    };
+    assert_eq!(model("4", &read("past_v")), floats);
+    assert_eq!(model("4", &read("all_k")), floats);
+    let windowed = |model: Model, node: Node| {
+        model.node(node.int("local_window_size", 2).int("sliding_window_cache", 1))
+    };
+    assert_eq!(model("4", &windowed), floats);
+    for kind in [Kind::MultiHeadAttention, Kind::Attention, Kind::WrittenOut] {
+        assert_eq!(dtypes(decoder(kind, DataType::Float32)), [DataType::Float32; 2]);
+    }
+    let codes = dtypes(decoder(Kind::Quantised(4), DataType::Float32));
+    assert_eq!(codes, [DataType::Uint8; 2]);
 }

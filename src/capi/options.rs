@@ -38,6 +38,12 @@ pub const OXP_OPTIONS_RUNTIME: u32 = 1;
 ///                     an error for what is opened from memory), or the path of a folder,
 ///                     with a slash in it. Files that do not fit are written anew; one that
 ///                     cannot be written is a warning to the logger
+///   "native.kv_cache_dtype"
+///                     how the native runtime keeps the KV cache: "model" (the default), or
+///                     "int8": float caches [batch, heads, rows, size] of GroupQueryAttention
+///                     become int8 [batch, heads, rows, size + 4], a row its codes and then
+///                     a float32 scale, max |x| / 127; about a quarter of float32's bytes.
+///                     Inputs and outputs are then of that type; other caches stay
 pub const OXP_OPTIONS_SESSION: u32 = 2;
 /// Options for oxp_pipeline_open and oxp_pipeline_open_memory:
 ///   "backend"         for components without an option of their own: "auto", "native" or
@@ -48,6 +54,8 @@ pub const OXP_OPTIONS_SESSION: u32 = 2;
 ///   "native.disable_passes"
 ///                     as for sessions, for every component
 ///   "native.packed_cache"
+///                     as for sessions, for every component
+///   "native.kv_cache_dtype"
 ///                     as for sessions, for every component
 pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 /// Options for oxp_run_create:
@@ -94,6 +102,8 @@ pub(super) struct SessionOptions {
     pub disabled_passes: crate::native::DisabledPasses,
     #[cfg(feature = "native")]
     pub packed_cache: crate::native::PackedCache,
+    #[cfg(feature = "native")]
+    pub kv_cache_dtype: crate::native::KvCacheDtype,
     pub name: String,
     pub load_timeout: Option<Duration>,
     pub run_timeout: Option<Duration>,
@@ -233,6 +243,8 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
         DISABLE_PASSES => settings.disabled_passes = disabled_passes(key, value)?,
         #[cfg(feature = "native")]
         PACKED_CACHE => settings.packed_cache = packed_cache(key, value)?,
+        #[cfg(feature = "native")]
+        KV_CACHE_DTYPE => settings.kv_cache_dtype = kv_cache_dtype(key, value)?,
         #[cfg(feature = "test-hooks")]
         "test_panic" => settings.test_hook.set(key, value)?,
         _ => {
@@ -246,6 +258,8 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
                 DISABLE_PASSES,
                 #[cfg(feature = "native")]
                 PACKED_CACHE,
+                #[cfg(feature = "native")]
+                KV_CACHE_DTYPE,
             ];
             return Err(unknown(key, "a session", &known));
         }
@@ -263,6 +277,8 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
         DISABLE_PASSES => options.disabled_passes = disabled_passes(key, value)?,
         #[cfg(feature = "native")]
         PACKED_CACHE => options.packed_cache = packed_cache(key, value)?,
+        #[cfg(feature = "native")]
+        KV_CACHE_DTYPE => options.kv_cache_dtype = kv_cache_dtype(key, value)?,
         _ => match key.strip_prefix("backend.") {
             Some(component) if !component.is_empty() => {
                 let choice = backend(key, value)?;
@@ -279,6 +295,8 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
                     DISABLE_PASSES,
                     #[cfg(feature = "native")]
                     PACKED_CACHE,
+                    #[cfg(feature = "native")]
+                    KV_CACHE_DTYPE,
                 ];
                 return Err(unknown(key, "a pipeline", &known));
             }
@@ -329,6 +347,16 @@ const PACKED_CACHE: &str = "native.packed_cache";
 fn packed_cache(key: &str, value: &str) -> Result<crate::native::PackedCache> {
     let expected = "\"off\", \"beside\" or the path of a folder, with a slash in it";
     value.parse().map_err(|_| invalid(key, value, expected))
+}
+
+#[cfg(feature = "native")]
+const KV_CACHE_DTYPE: &str = "native.kv_cache_dtype";
+
+#[cfg(feature = "native")]
+fn kv_cache_dtype(key: &str, value: &str) -> Result<crate::native::KvCacheDtype> {
+    value
+        .parse()
+        .map_err(|_| invalid(key, value, "\"model\" or \"int8\""))
 }
 
 /// What is in memory is beside no file.

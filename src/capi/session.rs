@@ -78,6 +78,8 @@ impl SessionObject {
             disabled_passes: options.disabled_passes,
             #[cfg(feature = "native")]
             packed_cache: options.packed_cache,
+            #[cfg(feature = "native")]
+            kv_cache_dtype: options.kv_cache_dtype,
         };
         let opened = runtime.open_component(&options.name, source, &component_options)?;
         cancel::check(control)?;

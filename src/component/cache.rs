@@ -77,7 +77,7 @@ impl<'a> CacheRoom<'a> {
 
     /// A copy of the past, without the gaps that the room leaves: for backends that cannot read it
     /// where it lies.
-    pub(crate) fn copy_past(&self) -> Result<ComponentTensor, TensorError> {
+    pub fn copy_past(&self) -> Result<ComponentTensor, TensorError> {
         let mut dense = AlignedBytes::try_zeroed(byte_len(self.dtype, self.shape)?)?;
         let rows = self.shape.get(self.axis).copied().unwrap_or(0);
         let rows = usize::try_from(rows).unwrap_or(0);

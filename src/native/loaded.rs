@@ -33,13 +33,8 @@ impl Loaded {
         names: DimNames,
         packed_cache: Option<&mut Store>,
     ) -> Result<Self, ComponentErrorKind> {
-        let NativeOptions {
-            workers,
-            disabled_passes,
-            ..
-        } = options;
-        let graph = Graph::load(model, workers, *disabled_passes, names, packed_cache)
-            .map_err(|kind| model.invalid_node(kind))?;
+        let graph =
+            Graph::load(model, options, names, packed_cache).map_err(|kind| model.invalid_node(kind))?;
         Ok(Loaded {
             executor: Executor::new(&graph),
             workspace: Workspace::new(options.workers.clone()),

@@ -43,7 +43,7 @@ pub mod value;
 pub mod workers;
 mod workspace;
 
-pub use self::graph::{DisabledPasses, UnknownPass};
+pub use self::graph::{DisabledPasses, KvCacheDtype, UnknownKvCacheDtype, UnknownPass};
 pub use self::model::{read_tensor_proto, read_value_proto};
 pub use self::packed_cache::{PackedCache, PackedCacheReport, UnknownPlace};
 pub use self::report::{ModelReport, OperatorUse, RunEstimate, report};
@@ -61,6 +61,8 @@ pub struct NativeOptions {
     pub disabled_passes: DisabledPasses,
     /// Where packed weights are kept for the next start.
     pub packed_cache: PackedCache,
+    /// How KV caches are kept.
+    pub kv_cache_dtype: KvCacheDtype,
 }
 
 impl Default for NativeOptions {
@@ -70,6 +72,7 @@ impl Default for NativeOptions {
             workers: Workers::alone(),
             disabled_passes: DisabledPasses::default(),
             packed_cache: PackedCache::default(),
+            kv_cache_dtype: KvCacheDtype::default(),
         }
     }
 }

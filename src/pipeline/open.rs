@@ -34,6 +34,9 @@ pub struct PipelineOptions {
     /// Where the native runtime keeps packed weights.
     #[cfg(feature = "native")]
     pub packed_cache: crate::native::PackedCache,
+    /// How the native runtime keeps KV caches.
+    #[cfg(feature = "native")]
+    pub kv_cache_dtype: crate::native::KvCacheDtype,
 }
 
 /// A component of an open pipeline.
@@ -169,6 +172,8 @@ impl Pipeline {
                 disabled_passes: options.disabled_passes,
                 #[cfg(feature = "native")]
                 packed_cache: options.packed_cache.clone(),
+                #[cfg(feature = "native")]
+                kv_cache_dtype: options.kv_cache_dtype,
             };
             let mut component = runtime.open_component(name, &package.model(index)?, &component_options)?;
             if asked.choice != BackendChoice::Auto {

@@ -20,6 +20,9 @@ pub struct ComponentOptions {
     /// Where the native runtime keeps packed weights.
     #[cfg(feature = "native")]
     pub packed_cache: crate::native::PackedCache,
+    /// How the native runtime keeps KV caches.
+    #[cfg(feature = "native")]
+    pub kv_cache_dtype: crate::native::KvCacheDtype,
 }
 
 /// A graph that is ready to run, and why this backend runs it.
@@ -132,6 +135,7 @@ impl Runtime {
             workers: self.0.workers.of(threads),
             disabled_passes: options.disabled_passes,
             packed_cache: options.packed_cache.clone(),
+            kv_cache_dtype: options.kv_cache_dtype,
         };
         let session = crate::native::NativeSession::load(name, source, &options)?;
         self.log_packed_cache(session.packed_cache());

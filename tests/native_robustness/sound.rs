@@ -106,6 +106,11 @@ const SOUND: &[(&str, &str, &str)] = &[
     ),
     (
         "GroupQueryAttention",
+        "f:1x1x8 f:1x1x4 f:1x1x4 c:1x1x2x8 c:1x1x2x8 n:1 n:",
+        "num_heads=2 kv_num_heads=1 k_quant_type=PER_ROW v_quant_type=PER_ROW kv_cache_bit_width=8",
+    ),
+    (
+        "GroupQueryAttention",
         "f:1x1x8 f:1x1x4 f:1x1x4 f:1x1x2x4 f:1x1x2x4 n:1 n:",
         "num_heads=2 kv_num_heads=1 local_window_size=2 sliding_window_cache=1",
     ),

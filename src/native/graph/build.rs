@@ -6,6 +6,7 @@ use super::caches;
 use super::draft::{Definition, Draft};
 use super::fold::{Budget, Folded};
 use super::functions::{FlatNode, Functions, MAX_DEPTH, Place, domain_key};
+use super::int8_caches::{self, KvCacheDtype};
 use super::missing::MissingList;
 use super::passes::{self, DisabledPasses, Fired};
 use super::ports::{DimNames, Symbols, port_type};
@@ -14,6 +15,7 @@ use super::{
     Action, Body, Graph, GraphInput, Node, ValueId, attributes, fold, functions, order, ports, scope, shared,
 };
 use crate::component::{ComponentErrorKind, ComponentIo, PortType};
+use crate::native::NativeOptions;
 use crate::native::arity;
 use crate::native::control::ControlEntry;
 use crate::native::infer::{Fact, Kind};
@@ -38,13 +40,16 @@ impl Graph {
     /// reason to refuse a model.
     pub(in crate::native) fn load(
         model: &mut Model,
-        workers: &Workers,
-        disabled: DisabledPasses,
+        options: &NativeOptions,
         names: DimNames,
         packed_cache: Option<&mut Store>,
     ) -> Result<Graph, ComponentErrorKind> {
-        let graph = model.proto.graph.take().unwrap_or_default();
-        let mut loader = Loader::new(model, workers, disabled, names, packed_cache)?;
+        let mut graph = model.proto.graph.take().unwrap_or_default();
+        if options.kv_cache_dtype == KvCacheDtype::Int8 {
+            int8_caches::store_as_int8(&mut graph);
+        }
+        let disabled = options.disabled_passes;
+        let mut loader = Loader::new(model, &options.workers, disabled, names, packed_cache)?;
         let mut built = loader.graph(graph, Place::default(), None)?;
         if !disabled.contains(passes::KV_IN_PLACE) {
             built.graph.caches = caches::in_place(&built.graph);

@@ -11,6 +11,7 @@ mod caches;
 mod draft;
 mod fold;
 mod functions;
+mod int8_caches;
 mod last_row;
 mod missing;
 mod order;
@@ -26,6 +27,7 @@ mod sizes;
 use smallvec::SmallVec;
 
 pub(super) use self::functions::{MAX_DEPTH, domain_key};
+pub use self::int8_caches::{KvCacheDtype, UnknownKvCacheDtype};
 pub(super) use self::last_row::cuts;
 pub(super) use self::passes::Fired;
 pub use self::passes::{DisabledPasses, UnknownPass};

@@ -1,7 +1,8 @@
 //! Portable kernels, one file per operator family.
 //!
 //! Each file opens with the operator's equation, shapes and the versions of its
-//! specification. Only the constructors are used from outside, by the registry. What
+//! specification. Only the constructors are used from outside, by the registry, and of
+//! `resident_cache` what caches of int8 look like. What
 //! several families share: `number` (arithmetic of an element type), `dispatch` (from an
 //! element type to a Rust type), `strided`, `elementwise` and `sums` (loops), `exponential`
 //! (functions of many elements at once), `gemm` and `attend`
@@ -107,7 +108,7 @@ pub(super) mod rearrange;
 pub(super) mod recurrent;
 pub(super) mod reduce;
 pub(super) mod reshape;
-mod resident_cache;
+pub(super) mod resident_cache;
 pub(super) mod resize;
 mod resize_axis;
 pub(super) mod roi;

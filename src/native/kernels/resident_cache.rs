@@ -5,6 +5,9 @@
 //! size] with `kv_cache_bit_width` 8, and with 4 uint8 [..., size / 2], two codes of -8 to 7, each plus 8,
 //! a byte, the first in the low bits.
 //!   k_scale, v_scale   float, one element, or [1, kv_num_heads, 1, size]
+//! With PER_ROW, which the definition does not have and the option `native.kv_cache_dtype` makes of float
+//! caches, a row is `size` codes of int8 and behind them its own scale, a float: max |x| / 127. It is
+//! [batch, kv_num_heads, rows, size + 4].
 //! New keys and values are used as what their codes stand for. Attention reads the codes where they lie,
 //! and a cache that the caller has memory for is made longer there.
 //!
@@ -27,22 +30,39 @@ use crate::native::tensor::{TensorRef, as_bytes, element_count};
 const K_SCALE: usize = 12;
 const V_SCALE: usize = 13;
 
+/// Bytes of the scale that a row of such a cache ends in.
+pub(in crate::native) const ROW_SCALE_BYTES: usize = size_of::<f32>();
+
+/// What `k_quant_type` and `v_quant_type` are for a cache whose rows have a scale each.
+pub(in crate::native) const PER_ROW: &str = "PER_ROW";
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quantization {
     /// 8, or 4: two codes a byte.
     bits: usize,
-    /// Of keys and of values: whether each channel of each head has a scale of its own.
-    per_channel: [bool; 2],
+    /// Of keys and of values.
+    scales: [ScaleOf; 2],
+}
+
+/// What has a scale of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ScaleOf {
+    Tensor,
+    /// Each channel of each head.
+    Channel,
+    /// Each row, in which it is kept.
+    Row,
 }
 
 /// What the attributes say of the cache; `None` if it is not quantised.
 pub(super) fn quantization(node: &NodeInfo<'_>) -> Result<Option<Quantization>, OpError> {
     let kind = |name: &str| match node.string_or(name, "NONE")? {
         "NONE" => Ok(None),
-        "PER_TENSOR" => Ok(Some(false)),
-        "PER_CHANNEL" => Ok(Some(true)),
+        "PER_TENSOR" => Ok(Some(ScaleOf::Tensor)),
+        "PER_CHANNEL" => Ok(Some(ScaleOf::Channel)),
+        PER_ROW => Ok(Some(ScaleOf::Row)),
         other => {
-            let message = format!("is \"{other}\", expected NONE, PER_TENSOR or PER_CHANNEL");
+            let message = format!("is \"{other}\", expected NONE, PER_TENSOR, PER_CHANNEL or {PER_ROW}");
             Err(super::wrong_attribute(name, message))
         }
     };
@@ -50,9 +70,16 @@ pub(super) fn quantization(node: &NodeInfo<'_>) -> Result<Option<Quantization>, 
     let bits = node.int_or("kv_cache_bit_width", 0)?;
     match (kinds, bits) {
         ((None, None), _) => Ok(None),
+        ((Some(k), Some(v)), _) if (k == ScaleOf::Row) != (v == ScaleOf::Row) => Err(OpError::Unsupported(
+            format!("a cache of which only the keys or the values are {PER_ROW}"),
+        )),
+        ((Some(ScaleOf::Row), _), bits) if bits != 8 => {
+            let message = format!("is {bits}, expected 8 with {PER_ROW}");
+            Err(super::wrong_attribute("kv_cache_bit_width", message))
+        }
         ((Some(k), Some(v)), 8 | 4) => Ok(Some(Quantization {
             bits: bits as usize,
-            per_channel: [k, v],
+            scales: [k, v],
         })),
         ((Some(_), Some(_)), bits) => {
             let message = format!("is {bits}, expected 4 or 8");
@@ -75,8 +102,9 @@ impl Quantization {
 
     /// Elements of a row of the cache, for heads of `size`.
     pub fn row_bytes(&self, size: usize) -> usize {
-        match self.bits {
-            4 => size.div_ceil(2),
+        match (self.bits, self.scales) {
+            (4, _) => size.div_ceil(2),
+            (_, [ScaleOf::Row, _]) => size.saturating_add(ROW_SCALE_BYTES),
             _ => size,
         }
     }
@@ -334,8 +362,12 @@ impl GroupQueryAttention {
         let past = cx.input([PAST_KEY, PAST_VALUE][which]);
         let ty = past.map_or(quantization.default_type(), |past| past.element_type());
         let code = Code::of(ty, quantization.bits)?;
+        let per_channel = match quantization.scales[which] {
+            ScaleOf::Row => return Scales::in_rows(code, p.size).map(Some),
+            scale => scale == ScaleOf::Channel,
+        };
         let sizes = [self.kv_heads, p.size];
-        let (index, per_channel) = ([K_SCALE, V_SCALE][which], quantization.per_channel[which]);
+        let index = [K_SCALE, V_SCALE][which];
         Scales::new(cx, index, per_channel, code, sizes).map(Some)
     }
 

@@ -3,6 +3,8 @@
 //!
 //!   x = code * scale, code = round(x / scale), ties to even, saturated
 //!
+//! The scale is one of all, of a channel, or of a row, in which it then is: max |x| / 127.
+//!
 //! Floor: the bytes of the codes. Decoding is a conversion and a product for each element, beside
 //! a multiply-add for each query.
 
@@ -15,6 +17,7 @@ use crate::native::element::{ElementType, F8E4M3FN};
 use crate::native::kernels::group_query_attention::wrong_dims;
 use crate::native::kernels::number::{Number, Scalar};
 use crate::native::kernels::quantized::Quantized;
+use crate::native::kernels::resident_cache::ROW_SCALE_BYTES;
 use crate::native::kernels::simd::{self, Kernel, Lanes};
 use crate::native::kernels::unsupported;
 use crate::native::operator::{OpError, RunContext};
@@ -84,9 +87,11 @@ impl<W: Number<Wide = W> + Scalar> Values<W> for CodeRows<'_> {
 }
 
 /// How the elements of a cache lie in bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(in crate::native::kernels) enum Code {
     Int8,
+    /// Each row with its scale behind it, a float, little-endian.
+    Int8WithScale,
     Float8,
     /// Two in a byte, the first in the low bits.
     Nibbles,
@@ -107,7 +112,7 @@ impl Code {
 
     fn decode(self, row: &[u8], i: usize) -> f32 {
         match self {
-            Code::Int8 => f32::from(row[i] as i8),
+            Code::Int8 | Code::Int8WithScale => f32::from(row[i] as i8),
             Code::Float8 => F8E4M3FN(row[i]).to_f64() as f32,
             Code::Nibbles => f32::from(row[i / 2] >> (4 * (i % 2)) & 15) - 8.0,
         }
@@ -115,7 +120,7 @@ impl Code {
 
     fn encode(self, value: f32) -> u8 {
         match self {
-            Code::Int8 => <i8 as Quantized>::nearest(value.into(), true) as u8,
+            Code::Int8 | Code::Int8WithScale => <i8 as Quantized>::nearest(value.into(), true) as u8,
             Code::Float8 => F8E4M3FN::nearest(value.into(), true).0,
             Code::Nibbles => (value.round_ties_even().clamp(-8.0, 7.0) + 8.0) as u8,
         }
@@ -126,7 +131,7 @@ impl Code {
 #[derive(Clone, Copy)]
 pub(in crate::native::kernels) struct Scales<'a> {
     code: Code,
-    /// One, or one for each channel of each head.
+    /// One, or one for each channel of each head; none when they are in the rows.
     scales: &'a [f32],
     size: usize,
 }
@@ -156,8 +161,24 @@ impl<'a> Scales<'a> {
         })
     }
 
-    fn scale(&self, head: usize, i: usize) -> f32 {
+    /// Those of int8 rows that each have their own.
+    pub fn in_rows(code: Code, size: usize) -> Result<Self, OpError> {
+        match code {
+            Code::Int8 => Ok(Scales {
+                code: Code::Int8WithScale,
+                scales: &[],
+                size,
+            }),
+            _ => Err(OpError::Message(
+                "a cache whose rows have a scale each is one of int8".into(),
+            )),
+        }
+    }
+
+    /// The scale of an element; `of_row` is that of a row that has one.
+    fn scale(&self, head: usize, i: usize, of_row: f32) -> f32 {
         match self.scales {
+            [] => of_row,
             &[scale] => scale,
             scales => scales[head * self.size + i],
         }
@@ -167,8 +188,31 @@ impl<'a> Scales<'a> {
     pub fn row_bytes(&self) -> usize {
         match self.code {
             Code::Nibbles => self.size.div_ceil(2),
-            _ => self.size,
+            Code::Int8WithScale => self.size.saturating_add(ROW_SCALE_BYTES),
+            Code::Int8 | Code::Float8 => self.size,
         }
+    }
+
+    /// The scale that a row ends in; 1 if it has none.
+    #[inline(always)]
+    fn stored_scale(&self, row: &[u8]) -> f32 {
+        match (self.code, row.last_chunk()) {
+            (Code::Int8WithScale, Some(&bytes)) => f32::from_le_bytes(bytes),
+            _ => 1.0,
+        }
+    }
+
+    /// The scale that a row is stored with; 1 if it has none of its own. A row that has a NaN is
+    /// one of NaNs.
+    fn scale_for<W: Scalar>(&self, row: &[W]) -> f32 {
+        if self.code != Code::Int8WithScale {
+            return 1.0;
+        }
+        let largest = row.iter().fold(0.0f32, |largest, x| {
+            let x = (x.to_f64() as f32).abs();
+            if x > largest || x.is_nan() { x } else { largest }
+        });
+        largest / 127.0
     }
 
     /// What the codes of rows that follow each other stand for.
@@ -181,41 +225,54 @@ impl<'a> Scales<'a> {
         }
         let rows = codes.chunks(self.row_bytes());
         for (to, row) in to.chunks_exact_mut(self.size).zip(rows) {
+            let of_row = self.stored_scale(row);
             for (i, to) in to.iter_mut().enumerate() {
-                *to = W::from_f64((self.code.decode(row, i) * self.scale(head, i)).into());
+                *to = W::from_f64((self.code.decode(row, i) * self.scale(head, i, of_row)).into());
             }
         }
     }
 
     /// The code of an element.
-    fn code_of<W: Scalar>(&self, head: usize, i: usize, x: W) -> u8 {
-        self.code.encode(x.to_f64() as f32 / self.scale(head, i))
+    fn code_of<W: Scalar>(&self, head: usize, i: usize, x: W, of_row: f32) -> u8 {
+        match self.scale(head, i, of_row) {
+            // A row of nothing else.
+            0.0 if self.scales.is_empty() => 0,
+            scale => self.code.encode(x.to_f64() as f32 / scale),
+        }
     }
 
     /// The codes of a row.
     pub fn encode<W: Scalar>(&self, head: usize, row: &[W], to: &mut [u8]) {
+        let of_row = self.scale_for(row);
         match self.code {
             Code::Nibbles => {
                 for (at, (to, pair)) in to.iter_mut().zip(row.chunks(2)).enumerate() {
-                    let code = |i: usize| pair.get(i).map_or(8, |&x| self.code_of(head, 2 * at + i, x));
+                    let code = |i: usize| {
+                        pair.get(i)
+                            .map_or(8, |&x| self.code_of(head, 2 * at + i, x, of_row))
+                    };
                     *to = code(0) | code(1) << 4;
                 }
             }
             _ => {
                 for (i, (to, &x)) in to.iter_mut().zip(row).enumerate() {
-                    *to = self.code_of(head, i, x);
+                    *to = self.code_of(head, i, x, of_row);
                 }
             }
+        }
+        if let (Code::Int8WithScale, Some(bytes)) = (self.code, to.last_chunk_mut()) {
+            *bytes = of_row.to_le_bytes();
         }
     }
 
     /// What is left of a row when it is stored.
     pub fn round<W: Scalar>(&self, head: usize, row: &mut [W]) {
+        let of_row = self.scale_for(row);
         for (i, x) in row.iter_mut().enumerate() {
             // A nibble is decoded from the low bits.
-            let code = [self.code_of(head, i, *x)];
+            let code = [self.code_of(head, i, *x, of_row)];
             let decoded = self.code.decode(&code, 0);
-            *x = W::from_f64((decoded * self.scale(head, i)).into());
+            *x = W::from_f64((decoded * self.scale(head, i, of_row)).into());
         }
     }
 }
@@ -232,7 +289,7 @@ impl Kernel for Decode<'_> {
         let rows = codes.chunks(scales.row_bytes());
         for (to, row) in to.chunks_exact_mut(scales.size).zip(rows) {
             match scales.code {
-                Code::Int8 => {
+                Code::Int8 | Code::Int8WithScale => {
                     for (to, &code) in to.iter_mut().zip(row) {
                         *to = f32::from(code as i8);
                     }
@@ -254,6 +311,10 @@ impl Kernel for Decode<'_> {
                 }
             }
             match scales.scales {
+                [] => {
+                    let scale = scales.stored_scale(row);
+                    to.iter_mut().for_each(|x| *x *= scale);
+                }
                 &[scale] => to.iter_mut().for_each(|x| *x *= scale),
                 all => {
                     for (x, &scale) in to.iter_mut().zip(&all[head * scales.size..]) {
