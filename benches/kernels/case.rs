@@ -30,6 +30,7 @@ pub struct Case {
 enum Given {
     Fed(Values),
     Constant(Values),
+    LeftOut,
 }
 
 /// A node of ai.onnx; of com.microsoft with [`contrib`](Case::contrib).
@@ -59,6 +60,12 @@ impl Case {
     /// The next input, which is a constant.
     pub fn constant(mut self, values: Values) -> Self {
         self.inputs.push(Given::Constant(values));
+        self
+    }
+
+    /// As many inputs that are not given.
+    pub fn left_out(mut self, count: usize) -> Self {
+        self.inputs.extend((0..count).map(|_| Given::LeftOut));
         self
     }
 
@@ -125,6 +132,7 @@ impl Given {
     fn byte_len(&self) -> usize {
         match self {
             Given::Fed(values) | Given::Constant(values) => values.byte_len(),
+            Given::LeftOut => 0,
         }
     }
 }
@@ -146,8 +154,12 @@ impl Loaded {
         let mut names = Vec::new();
         let mut inputs = Vec::new();
         for (i, given) in case.inputs.iter().enumerate() {
-            let name = format!("x{i}");
+            let name = match given {
+                Given::LeftOut => String::new(),
+                _ => format!("x{i}"),
+            };
             match given {
+                Given::LeftOut => {}
                 Given::Fed(values) => {
                     model = model.input(&name, values.dtype.code() as i32, "[...]");
                     inputs.push((name.clone(), values.tensor()));
