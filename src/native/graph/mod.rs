@@ -14,6 +14,7 @@ mod functions;
 mod int8_caches;
 mod last_row;
 mod missing;
+mod nodes;
 mod order;
 mod passes;
 mod plan;
