@@ -33,6 +33,8 @@ pub const NEWEST_ONNX_OPSET: i64 = 28;
 
 pub(super) const ML: &str = "ai.onnx.ml";
 pub(super) const MS: &str = "com.microsoft";
+/// Of operators that passes put in, and no model has.
+pub(super) const OWN: &str = "oxpipe";
 
 const fn op(
     domain: &'static str,
@@ -264,7 +266,7 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op("", "StringSplit", &[20], string::split),
     op("", "Sub", &[6, 7, 13, 14], arithmetic::sub),
     op("", "Sum", &[6, 8, 13], variadic::sum),
-    op("", "SwiGLU", &[28], swiglu::swiglu),
+    op("", "SwiGLU", &[28], gated_linear_unit::swiglu),
     op("", "Swish", &[24], activation::swish),
     op("", "Tan", &[7, 22], unary::tan),
     op("", "Tanh", &[6, 13], unary::tanh),
@@ -371,6 +373,26 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op(MS, "UnfoldTensor", &[1], sequences::unfold_tensor),
     op(MS, "Unique", &[1], unique::contrib_unique),
 ];
+
+static OWN_OPERATORS: &[OperatorEntry] = &[op(
+    OWN,
+    "GatedLinearUnit",
+    &[1],
+    gated_linear_unit::gated_linear_unit,
+)];
+
+/// As [`find`], for what a pass puts in.
+pub(super) fn find_for_pass(
+    domain: &str,
+    op_type: &str,
+    opset: i64,
+) -> Result<(&'static OperatorEntry, i64), Missing> {
+    let mut own = OWN_OPERATORS.iter();
+    match own.find(|entry| entry.op_type == op_type && entry.domain == domain) {
+        Some(entry) => Ok((entry, 1)),
+        None => find(domain, op_type, opset),
+    }
+}
 
 /// The entry of an operator and the version of its definition in force, or why there is none.
 pub(super) fn find(

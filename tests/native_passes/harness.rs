@@ -5,6 +5,7 @@ use std::sync::Arc;
 use oxpipe::component::ModelSource;
 use oxpipe::native::element::ElementType;
 use oxpipe::native::tensor::Tensor as Value;
+use oxpipe::native::workers::Workers;
 use oxpipe::native::{NativeOptions, NativeSession};
 use oxpipe_test_support::onnx_writer::Model;
 
@@ -28,6 +29,10 @@ impl Case {
     }
 
     pub fn load(&self, disabled: &str) -> NativeSession {
+        self.load_on(disabled, NativeOptions::default())
+    }
+
+    fn load_on(&self, disabled: &str, options: NativeOptions) -> NativeSession {
         let source = ModelSource::Memory {
             label: "test".into(),
             model: self.model.clone(),
@@ -35,7 +40,7 @@ impl Case {
         };
         let options = NativeOptions {
             disabled_passes: disabled.parse().unwrap(),
-            ..NativeOptions::default()
+            ..options
         };
         NativeSession::load("part", &source, &options).unwrap()
     }
@@ -81,6 +86,24 @@ impl Case {
         );
         assert!(self.load("all").passes().is_empty());
         self.compare(&[pass, "all"], bound);
+    }
+
+    /// All passes being on, every bit is the same on so many threads.
+    #[track_caller]
+    pub fn same_on_threads(&self, counts: &[usize]) {
+        let mut results = counts.iter().map(|&count| {
+            let options = NativeOptions {
+                workers: Workers::new(count),
+                ..NativeOptions::default()
+            };
+            self.run(&mut self.load_on("", options))
+        });
+        let first = results.next().unwrap();
+        for other in results {
+            for (name, (a, b)) in self.outputs.iter().zip(first.iter().zip(&other)) {
+                assert_close(name, a, b, 0.0);
+            }
+        }
     }
 
     /// What these leave out changes no output by more than `bound`.

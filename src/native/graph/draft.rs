@@ -517,7 +517,7 @@ impl Draft {
 
 /// A node that no model has: `None` if the operator refuses what is asked of it.
 pub(super) fn build_node(name: &str, new: NewNode) -> Option<(Node, Definition)> {
-    let (entry, since) = registry::find(new.domain, new.op_type, new.version).ok()?;
+    let (entry, since) = registry::find_for_pass(new.domain, new.op_type, new.version).ok()?;
     let Build::Kernel(build) = &entry.build else {
         return None;
     };

@@ -92,6 +92,18 @@ pub(super) fn zip_wide<T: Number>(
 ) {
     let (a_strides, b_strides) = (broadcast_strides(a.dims, dims), broadcast_strides(b.dims, dims));
     let walk = Strided::new(dims, [&a_strides, &b_strides], [0, 0]);
+    zip_along(workers, work, [a.data, b.data], &walk, y, f);
+}
+
+/// As [`zip_wide`], the operands' elements being where `walk` goes.
+pub(super) fn zip_along<T: Number>(
+    workers: &Workers,
+    work: usize,
+    [a, b]: [&[T]; 2],
+    walk: &Strided<2>,
+    y: OutSlice<'_, T>,
+    f: &Pairs<'_, T::Wide>,
+) {
     let chunk = y.chunk(workers, work);
     y.split(workers, chunk, |first, y| {
         let positions = first..first + y.len();
@@ -102,7 +114,7 @@ pub(super) fn zip_wide<T: Number>(
             run
         };
         if (walk.run == 1 || walk.run_strides == [1, 1])
-            && let (Some(a), Some(b)) = (T::as_wide(a.data), T::as_wide(b.data))
+            && let (Some(a), Some(b)) = (T::as_wide(a), T::as_wide(b))
         {
             walk.for_each_run_in(positions, &mut |[a_start, b_start], len| {
                 let (a, b) = (&a[a_start..][..len], &b[b_start..][..len]);
@@ -122,12 +134,12 @@ pub(super) fn zip_wide<T: Number>(
             for (i, y) in next(len).chunks_mut(BLOCK).enumerate() {
                 let len = y.len();
                 let a = block(
-                    &a.data[at(a_start, a_stride, i * BLOCK)..],
+                    &a[at(a_start, a_stride, i * BLOCK)..],
                     a_stride,
                     &mut a_room[..len],
                 );
                 let b = block(
-                    &b.data[at(b_start, b_stride, i * BLOCK)..],
+                    &b[at(b_start, b_stride, i * BLOCK)..],
                     b_stride,
                     &mut b_room[..len],
                 );

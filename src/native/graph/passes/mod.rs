@@ -6,6 +6,7 @@ mod attention;
 mod bias;
 mod cast;
 mod conv_bn;
+mod gated;
 mod gelu;
 mod identity;
 mod kv_append;
@@ -63,6 +64,7 @@ static PASSES: &[Pass] = &[
     rewrite("gelu", gelu::gelu),
     rewrite("silu", silu::silu),
     rewrite("swiglu", silu::swiglu),
+    rewrite("geglu", gated::geglu),
     rewrite("layer_norm", norm::layer_norm),
     rewrite("rms_norm", norm::rms_norm),
     rewrite("skip_norm", norm::skip_norm),
@@ -75,6 +77,7 @@ static PASSES: &[Pass] = &[
     rewrite("matmul_bias", bias::matmul_bias),
     rewrite("fused_activation", bias::fused_activation),
     rewrite("merge_projections", merge_projections::merge_projections),
+    rewrite("gated_halves", gated::gated_halves),
     Pass {
         name: DEAD_NODES,
         how: How::DropUnread,
