@@ -11,5 +11,6 @@ mod gates;
 mod harness;
 mod norms;
 mod projections;
+mod residuals;
 mod ropes;
 mod typed;

@@ -432,8 +432,13 @@ fn biases_go_into_products() {
         assert_eq!((case.nodes(""), case.nodes("matmul_bias")), (2, 3));
         biased(dims, 2, true).refuses("matmul_bias");
     }
-    // Other ranks: of the product, and of a sum that is larger than it.
-    biased(&[3], 3, false).refuses("matmul_bias");
+    let higher = biased(&[3], 3, false);
+    higher.check("matmul_bias", 1, 0.0);
+    assert_eq!((higher.nodes(""), higher.nodes("matmul_bias")), (2, 3));
+    biased(&[3], 3, true).refuses("matmul_bias");
+    biased(&[1], 3, false).refuses("matmul_bias");
+    biased(&[1, 3], 3, false).refuses("matmul_bias");
+    // A sum that is larger than the product.
     biased(&[2, 1, 3], 2, false).refuses("matmul_bias");
     biased(&[4, 1], 2, false).refuses("matmul_bias");
 }

@@ -40,7 +40,7 @@ pub(super) fn gemm<T: Number>(
     y: &mut [T],
 ) {
     let (a, b) = (Matrix::rows(a), Matrix::rows(b));
-    gemm_to(workers, sizes, a, b, y, |_, _, sum| T::narrow(sum));
+    gemm_rows(workers, sizes, a, b, y, |_, _, sums, y| T::narrow_all(sums, y));
 }
 
 /// Takes the sums of a row: its number, its first column, and as many sums as follow there.
@@ -88,6 +88,22 @@ pub(super) fn gemm_to<T: Number, Y: Send>(
     y: &mut [Y],
     finish: impl Fn(usize, usize, T::Wide) -> Y + Sync,
 ) {
+    gemm_rows(workers, sizes, a, b, y, |row, first, sums, y| {
+        for ((y, column), &sum) in y.iter_mut().zip(first..).zip(sums) {
+            *y = finish(row, column, sum);
+        }
+    });
+}
+
+/// As [`gemm_to`], but `finish` makes several y of a row from a column on.
+pub(super) fn gemm_rows<T: Number, Y: Send>(
+    workers: &Workers,
+    sizes: (usize, usize, usize),
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    y: &mut [Y],
+    finish: impl Fn(usize, usize, &[T::Wide], &mut [Y]) + Sync,
+) {
     let (m, k, n) = sizes;
     debug_assert!(a.elements.len() == m * k && b.elements.len() == k * n && y.len() == m * n);
     let target = Target {
@@ -98,9 +114,7 @@ pub(super) fn gemm_to<T: Number, Y: Send>(
     let write = |row: usize, first: usize, sums: &[T::Wide]| {
         // SAFETY: `y` is borrowed above; each sum is given once, and a call's piece is not kept.
         let y = unsafe { target.piece(row, first, sums.len()) };
-        for ((y, column), &sum) in y.iter_mut().zip(first..).zip(sums) {
-            *y = finish(row, column, sum);
-        }
+        finish(row, first, sums, y);
     };
     multiply(workers, sizes, a, b, &write);
 }

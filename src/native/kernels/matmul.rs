@@ -5,10 +5,14 @@
 //! An operand of rank 1 is a row on the left and a column on the right, and its dim of 1 is
 //! dropped from Y. ai.onnx 1, 9, 13: floats, and integers of 32 and 64 bits (all integers are
 //! taken), which wrap.
+//!
+//! Passes, and no model, give it a bias [N] as input 2 and a residual of the shape of Y as input 3,
+//! which are added as `epilogue` says. B is one matrix then.
 
 use super::Built;
 use super::dispatch::{with_integer, with_number};
-use super::gemm::{Matrix, gemm_to, stack};
+use super::epilogue::Epilogue;
+use super::gemm::{Matrix, gemm_rows, stack};
 use super::infer::broadcast as broadcast_facts;
 use super::number::Number;
 use super::strided::{broadcast_strides, offset_of};
@@ -18,6 +22,9 @@ use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, element_count};
 use crate::native::workers::Workers;
+
+const BIAS: usize = 2;
+const RESIDUAL: usize = 3;
 
 #[derive(Debug)]
 struct MatMul;
@@ -104,17 +111,23 @@ impl Operator for MatMul {
         super::same_type(&a, &b, 1)?;
         let product = Product::new(a.dims(), b.dims())?;
         with_number!(a.element_type(), T => {
+            let n = product.shape().2;
+            let epilogue = Epilogue::<T>::new(cx, (&product.dims, n), BIAS, RESIDUAL)?;
+            if !epilogue.is_empty() && !product.is_of_one_matrix() {
+                return Err(OpError::Unsupported("sums of products with several matrices".into()));
+            }
             let y = cx.output::<T>(0, &product.dims)?.into_mut();
-            product.multiply(cx.workers(), a.slice::<T>()?, b.slice::<T>()?, y);
+            product.multiply(cx.workers(), a.slice::<T>()?, b.slice::<T>()?, y, epilogue);
             Ok(())
         })
     }
 
     fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {
-        others
-            .iter()
-            .flatten()
-            .all(|fact| fact.dims.as_ref().is_some_and(|dims| dims.len() == 2))
+        let has_rank = |fact: &Fact, rank| fact.dims.as_ref().is_some_and(|dims| dims.len() == rank);
+        let of = |index: usize| others.get(index - 1).copied().flatten();
+        of(1).is_some_and(|b| has_rank(b, 2))
+            && of(BIAS).is_none_or(|bias| has_rank(bias, 1))
+            && of(RESIDUAL).is_none()
     }
 }
 
@@ -162,18 +175,32 @@ impl<'a> Product<'a> {
         (self.left.rows, self.left.columns, self.right.columns)
     }
 
-    /// Writes every element of `y`; the slices are as long as the shapes say.
-    pub fn multiply<T: Number>(&self, workers: &Workers, a: &[T], b: &[T], y: &mut [T]) {
+    /// Whether one matrix is on the right for the whole batch, which is just more rows then.
+    pub fn is_of_one_matrix(&self) -> bool {
+        self.right.batch.iter().all(|&dim| dim == 1) && self.left.batch.len() >= self.right.batch.len()
+    }
+
+    /// Writes every element of `y`; the slices are as long as the shapes say. Something can be added
+    /// only if the product [is of one matrix](Self::is_of_one_matrix).
+    pub fn multiply<T: Number>(
+        &self,
+        workers: &Workers,
+        a: &[T],
+        b: &[T],
+        y: &mut [T],
+        epilogue: Epilogue<'_, T>,
+    ) {
         let (m, k, n) = self.shape();
         let [a_size, b_size] = self.sizes;
         if y.is_empty() {
             return;
         }
-        let finish = |_, _, sum| T::narrow(sum);
-        // One matrix for the whole batch on the right: the batch is just more rows.
-        if self.right.batch.iter().all(|&dim| dim == 1) && self.left.batch.len() >= self.right.batch.len() {
+        if self.is_of_one_matrix() {
             let sizes = (y.len() / n, k, n);
-            gemm_to(workers, sizes, Matrix::rows(a), Matrix::rows(b), y, finish);
+            let (a, b) = (Matrix::rows(a), Matrix::rows(b));
+            gemm_rows(workers, sizes, a, b, y, |row, column, sums, y| {
+                epilogue.finish(row, column, sums, y);
+            });
             return;
         }
         let (a_strides, b_strides) = (
@@ -188,6 +215,6 @@ impl<'a> Product<'a> {
                 Matrix::rows(&b[b_at..][..b_size]),
             )
         };
-        stack(workers, (m, k, n), operands, y, finish);
+        stack(workers, (m, k, n), operands, y, |_, _, sum| T::narrow(sum));
     }
 }

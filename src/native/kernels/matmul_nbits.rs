@@ -7,6 +7,7 @@
 //!                type of A; 2^(bits - 1) when left out
 //!   g_idx        [K]: the block of each element of a row; in ascending order when left out
 //!   bias         [N]
+//!   residual     [..., N], added too, see `epilogue`; what passes give, and no model
 //!
 //! com.microsoft 1: float, float16, bfloat16 (and double), 2 to 8 bits. How weights are stored is in
 //! `block_quantized`. Constant ones are packed at load, see `packed_weights`, and with
@@ -19,6 +20,7 @@ use super::Built;
 use super::attend::dot;
 use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len};
 use super::dispatch::with_float;
+use super::epilogue::Epilogue;
 use super::number::{Float, Scalar};
 use super::packed_weights::{
     self, Arithmetic, Columns, PackedWeights, Records, Rows, Source, SourceCodes, SourcePoints, product,
@@ -35,6 +37,7 @@ const SCALES: usize = 2;
 const ZERO_POINTS: usize = 3;
 const GROUPS: usize = 4;
 const BIAS: usize = 5;
+const RESIDUAL: usize = 6;
 
 #[derive(Debug)]
 struct MatMulNBits {
@@ -154,8 +157,8 @@ impl Operator for MatMulNBits {
         with_float!(a.element_type(), T => self.run_as::<T>(cx, &a))
     }
 
-    fn is_row_wise(&self, _others: &[Option<&Fact>]) -> bool {
-        true
+    fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {
+        others.get(RESIDUAL - 1).copied().flatten().is_none()
     }
 }
 
@@ -268,12 +271,12 @@ impl MatMulNBits {
         packed_weights::prepare(cx, &source, self.arithmetic, &constants).map(Some)
     }
 
-    /// The dims of Y, and the bias.
+    /// The dims of Y, and what is added to it.
     fn frame<'a, T: Float>(
         &self,
         cx: &RunContext<'a>,
         a: &TensorRef<'_>,
-    ) -> Result<(Dims, Option<&'a [T]>), OpError> {
+    ) -> Result<(Dims, Epilogue<'a, T>), OpError> {
         let (k, n) = (self.k, self.n);
         if a.dims().last() != Some(&k) {
             return Err(OpError::WrongDims {
@@ -282,15 +285,12 @@ impl MatMulNBits {
                 expected: format!("a last dim of K = {k}"),
             });
         }
-        let bias = match cx.input(BIAS) {
-            Some(bias) => Some(flat(bias, BIAS, Some(n))?.slice::<T>()?),
-            None => None,
-        };
         let mut dims: Dims = a.dims().into();
         if let Some(last) = dims.last_mut() {
             *last = n;
         }
-        Ok((dims, bias))
+        let epilogue = Epilogue::new(cx, (&dims, n), BIAS, RESIDUAL)?;
+        Ok((dims, epilogue))
     }
 
     fn run_packed<T: Float<Wide = f32>>(
@@ -300,7 +300,7 @@ impl MatMulNBits {
         packed: &PackedWeights,
     ) -> Result<(), OpError> {
         let (k, n) = (self.k, self.n);
-        let (dims, bias) = self.frame::<T>(cx, a)?;
+        let (dims, epilogue) = self.frame::<T>(cx, a)?;
         let workers = cx.workers();
         let a = a.slice::<T>()?;
         let rows = element_count(&dims[..dims.len() - 1])?;
@@ -328,10 +328,9 @@ impl MatMulNBits {
             panels,
             room,
             &|row, column, sums| {
-                let value =
-                    |column: usize, sum: f32| T::narrow(sum + bias.map_or(0.0, |bias| bias[column].widen()));
                 // SAFETY: `product` gives each panel to one thread.
-                unsafe { y.write(row, column, sums, value) };
+                let y = unsafe { y.piece(row, column, sums.len()) };
+                epilogue.finish(row, column, sums, y);
             },
         );
         Ok(())
@@ -340,7 +339,7 @@ impl MatMulNBits {
     fn run_as<T: Float>(&self, cx: &mut RunContext<'_>, a: &TensorRef<'_>) -> Result<(), OpError> {
         let (k, n) = (self.k, self.n);
         let weights = self.weights::<T>(&|index| cx.input(index))?;
-        let (dims, bias) = self.frame::<T>(cx, a)?;
+        let (dims, epilogue) = self.frame::<T>(cx, a)?;
         let row = cx.scratch::<T::Wide>(k)?;
         let y = cx.output::<T>(0, &dims)?.into_mut();
         let a = a.slice::<T>()?;
@@ -349,9 +348,9 @@ impl MatMulNBits {
         }
         for column in 0..n {
             weights.dequantize_row(column, row);
-            let bias = bias.map_or(T::Wide::ZERO, |bias| bias[column].widen());
             for (m, y) in y[column..].iter_mut().step_by(n).enumerate() {
-                *y = T::narrow(dot(row, &a[m * k..][..k]).add(bias));
+                let sum = dot(row, &a[m * k..][..k]);
+                epilogue.finish(m, column, &[sum], std::slice::from_mut(y));
             }
         }
         Ok(())

@@ -6,7 +6,7 @@
 //! several families share: `number` (arithmetic of an element type), `dispatch` (from an
 //! element type to a Rust type), `strided`, `elementwise` and `sums` (loops), `exponential`
 //! (functions of many elements at once), `gemm` and `attend`
-//! (the arithmetic of MatMul and Attention), `minifloat` and `convert` (of Cast), `dims`
+//! (the arithmetic of MatMul and Attention), `epilogue` (what is added to a product), `minifloat` and `convert` (of Cast), `dims`
 //! and `infer` (axes and shapes), `inner` (operators that are defined by others).
 
 pub(super) mod activation;
@@ -48,6 +48,7 @@ pub(super) mod einsum;
 mod elementwise;
 pub(super) mod embed_norm;
 pub(super) mod engram_gate;
+mod epilogue;
 mod exponential;
 pub(super) mod feature;
 mod fft;

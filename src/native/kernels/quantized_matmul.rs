@@ -16,6 +16,7 @@
 use super::Built;
 use super::dims::not_one_element;
 use super::dispatch::with_float;
+use super::epilogue::Epilogue;
 use super::infer::input_type;
 use super::matmul::{Product, product_facts};
 use super::number::{Number, Scalar};
@@ -315,7 +316,7 @@ impl Operator for MatMulInteger {
         with_quantized!(a.element_type(), Q => shifted::<Q, i32>(&a, (m, k), zeros.0, true, to_a))?;
         with_quantized!(b.element_type(), Q => shifted::<Q, i32>(&b, (k, n), zeros.1, false, to_b))?;
         let y = cx.output::<i32>(0, &product.dims)?.into_mut();
-        product.multiply(cx.workers(), to_a, to_b, y);
+        product.multiply(cx.workers(), to_a, to_b, y, Epilogue::none());
         Ok(())
     }
 }
@@ -478,7 +479,7 @@ fn run_in<S: Number<Wide: Scalar> + Scalar>(
     let (to_b, sums) = rest.split_at_mut(b.len());
     with_quantized!(a.element_type(), Q => shifted::<Q, S>(a, (m, k), Some((a_zero, 2)), true, to_a))?;
     with_quantized!(b.element_type(), Q => shifted::<Q, S>(b, (k, n), Some((b_zero, 5)), false, to_b))?;
-    product.multiply(cx.workers(), to_a, to_b, sums);
+    product.multiply(cx.workers(), to_a, to_b, sums, Epilogue::none());
     with_quantized!(requantize.y_zero.element_type(), Q => {
         let zero = requantize.zero::<Q>()?;
         let y = cx.output::<Q>(0, &product.dims)?.into_mut();

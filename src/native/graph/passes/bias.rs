@@ -1,7 +1,11 @@
 //! What follows a product of matrices goes into it:
 //!
 //!   matmul_bias         MatMul(A, B) + c, A and B of rank 2 and c [n], [1, n] or one element, becomes
-//!                       Gemm(A, B, c); MatMulNBits + c, c [n], gets the bias
+//!                       Gemm(A, B, c); MatMul with A of a higher rank, and MatMulNBits, + c [n] get
+//!                       the bias
+//!   matmul_residual     MatMul(A, B) + r, A of rank 2 or more and B of rank 2, and MatMulNBits + r, each
+//!                       perhaps with a bias, get the residual r, which has the dims of the product
+//!                       in every run
 //!   fused_activation    Relu, Sigmoid, Tanh or LeakyRelu of a Gemm or a Conv becomes part of it, as
 //!                       FusedGemm and FusedConv
 //!
@@ -11,7 +15,7 @@
 
 use super::super::ValueId;
 use super::super::draft::{Draft, DraftNode, NewNode, NodeId};
-use super::pattern::{element_type, is_float, is_vector_of, last_dim, operands, scalar};
+use super::pattern::{element_type, is_float, is_vector_of, last_dim, operands, same_dims, scalar};
 use crate::native::node::Attribute;
 
 const MS: &str = "com.microsoft";
@@ -35,6 +39,9 @@ fn with_bias(draft: &Draft, product: ValueId, bias: ValueId, y: ValueId) -> Opti
     if node.is("MatMul") {
         let (a, b) = (node.input(0)?, node.input(1)?);
         let rank = |value| draft.fact(value).and_then(|fact| fact.rank());
+        if is_vector && rank(a)? > 2 && rank(b)? == 2 {
+            return with_input(node, 2, bias, y);
+        }
         let is_row = draft
             .fact(bias)?
             .fixed_dims()
@@ -52,14 +59,44 @@ fn with_bias(draft: &Draft, product: ValueId, bias: ValueId, y: ValueId) -> Opti
             outputs: [Some(y)].into_iter().collect(),
         });
     }
-    if !node.is_of(MS, "MatMulNBits") || !is_vector || node.input(5).is_some() {
+    let fits = node.is_of(MS, "MatMulNBits") && is_vector;
+    fits.then(|| with_input(node, 5, bias, y))?
+}
+
+pub(super) fn matmul_residual(draft: &mut Draft, id: NodeId) -> bool {
+    let Some(new) = draft.node(id).and_then(|node| {
+        let y = node.output(0)?;
+        let [a, b] = operands(draft, y, "Add").filter(|_| is_float(draft, y))?;
+        with_residual(draft, a, b, y).or_else(|| with_residual(draft, b, a, y))
+    }) else {
+        return false;
+    };
+    let name = draft.name(id);
+    draft.replace(&name, vec![new])
+}
+
+fn with_residual(draft: &Draft, product: ValueId, residual: ValueId, y: ValueId) -> Option<NewNode> {
+    let node = draft.producer(product).filter(|_| draft.is_read_once(product))?;
+    if !same_dims(draft, product, residual) {
         return None;
     }
-    let mut inputs = node.node.inputs.clone();
-    inputs.resize(6, None);
-    if let Some(place) = inputs.get_mut(5) {
-        *place = Some(bias);
+    let rank = |value| draft.fact(value).and_then(|fact| fact.rank());
+    if node.is("MatMul") {
+        let fits = rank(node.input(0)?)? >= 2 && rank(node.input(1)?)? == 2;
+        return fits.then(|| with_input(node, 3, residual, y))?;
     }
+    let fits = node.is_of(MS, "MatMulNBits");
+    fits.then(|| with_input(node, 6, residual, y))?
+}
+
+/// A MatMul or MatMulNBits with one input more at this index, if it has none there.
+fn with_input(node: &DraftNode, index: usize, value: ValueId, y: ValueId) -> Option<NewNode> {
+    let mut inputs = node.node.inputs.clone();
+    if inputs.len() <= index {
+        inputs.resize(index + 1, None);
+    }
+    let place = inputs.get_mut(index).filter(|place| place.is_none())?;
+    *place = Some(value);
     let names = [
         "K",
         "N",
@@ -68,10 +105,14 @@ fn with_bias(draft: &Draft, product: ValueId, bias: ValueId, y: ValueId) -> Opti
         "accuracy_level",
         "weight_prepacked",
     ];
+    let (domain, op_type, version) = match node.is("MatMul") {
+        true => ("", "MatMul", 13),
+        false => (MS, "MatMulNBits", 1),
+    };
     Some(NewNode {
-        domain: MS,
-        op_type: "MatMulNBits",
-        version: 1,
+        domain,
+        op_type,
+        version,
         attributes: copied(node, &names)?,
         inputs,
         outputs: [Some(y)].into_iter().collect(),

@@ -2,7 +2,8 @@
 //!
 //!   merge_projections   MatMul(x, B1), MatMul(x, B2), ... with B1 [K, N1], B2 [K, N2], ... becomes
 //!                       Split(MatMul(x, [B1 B2 ...])) along the last axis; likewise
-//!                       MatMulNBits, whose weights, scales, zero points and biases are stacked
+//!                       MatMulNBits, whose weights, scales and zero points are stacked; and the
+//!                       biases of both
 //!
 //! Exact: every element is the sum of the same products in the same order, whatever columns are
 //! beside it (see `gemm` and `packed_weights`).
@@ -92,6 +93,7 @@ enum Form {
     Whole {
         ty: ElementType,
         depth: usize,
+        biased: bool,
     },
     Blocks {
         depth: usize,
@@ -155,13 +157,17 @@ fn projection(draft: &Draft, node: &DraftNode) -> Option<Projection> {
         let &[depth, columns] = weight.dims() else {
             return None;
         };
-        let ty = weight.element_type();
-        (Form::Whole { ty, depth }, depth, columns)
+        let (ty, biased) = (weight.element_type(), node.input(2).is_some());
+        // A residual (input 3) is as large as the product.
+        if node.input(3).is_some() {
+            return None;
+        }
+        (Form::Whole { ty, depth, biased }, depth, columns)
     } else if node.is_of(MS, "MatMulNBits") {
         let size = |name| usize::try_from(node.definition.int(name)?).ok();
         let (depth, columns) = (size("K")?, size("N")?);
-        // Groups of a row (input 4) are an order of its own.
-        if node.input(4).is_some() || !has_only_known_attributes(node) {
+        // Groups of a row (input 4) are an order of its own, and a residual is input 6.
+        if node.input(4).is_some() || node.input(6).is_some() || !has_only_known_attributes(node) {
             return None;
         }
         let types = (1..=5).map(|index| tensor(index).map(Tensor::element_type));
@@ -249,9 +255,14 @@ fn merged(draft: &Draft, group: &[Projection]) -> Option<(Vec<(&'static str, Att
     let first = group.first()?;
     let columns: usize = group.iter().map(|projection| projection.columns).sum();
     match first.form {
-        Form::Whole { ty, depth } => {
+        Form::Whole { ty, depth, biased } => {
             let weight = side_by_side(draft, group, ty, [depth, columns])?;
-            Some((Vec::new(), [Some(weight)].into_iter().collect()))
+            let mut operands: Operands = [Some(weight)].into_iter().collect();
+            if biased {
+                let bias = stacked(draft, group, 1, columns)?.with_dims(&[columns]).ok()?;
+                operands.push(Some(bias));
+            }
+            Some((Vec::new(), operands))
         }
         Form::Blocks {
             depth,

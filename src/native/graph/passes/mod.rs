@@ -75,6 +75,7 @@ static PASSES: &[Pass] = &[
     rewrite("kv_append", kv_append::kv_append),
     rewrite("transpose_matmul", transpose::transpose_matmul),
     rewrite("matmul_bias", bias::matmul_bias),
+    rewrite("matmul_residual", bias::matmul_residual),
     rewrite("fused_activation", bias::fused_activation),
     rewrite("merge_projections", merge_projections::merge_projections),
     rewrite("gated_halves", gated::gated_halves),

@@ -37,15 +37,26 @@ impl<'a, T: Copy> Columns<'a, T> {
         sums: &[S],
         value: impl Fn(usize, S) -> T,
     ) {
-        assert!(row < self.rows && column + sums.len() <= self.columns);
-        // SAFETY: inside of the slice that is borrowed for 'a, as just checked, and exclusive by
-        // the caller's word.
-        let to = unsafe {
-            let first = self.first.add(row * self.columns + column);
-            std::slice::from_raw_parts_mut(first, sums.len())
-        };
+        // SAFETY: the caller's word.
+        let to = unsafe { self.piece(row, column, sums.len()) };
         for (i, (to, sum)) in to.iter_mut().zip(sums).enumerate() {
             *to = value(column + i, *sum);
+        }
+    }
+
+    /// Some elements of a row from a column on.
+    ///
+    /// # Safety
+    /// No other thread has these columns at the same time, and the caller has no other piece.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the contract makes it exclusive")]
+    pub unsafe fn piece(&self, row: usize, column: usize, len: usize) -> &mut [T] {
+        assert!(row < self.rows && column + len <= self.columns);
+        // SAFETY: inside of the slice that is borrowed for 'a, as just checked, and exclusive by
+        // the caller's word.
+        unsafe {
+            let first = self.first.add(row * self.columns + column);
+            std::slice::from_raw_parts_mut(first, len)
         }
     }
 }
