@@ -25,26 +25,24 @@
 //! of QMoE are packed at load, see `packed_weights`: the experts one behind the other, each filled up
 //! to whole panels.
 
+mod projection;
+
 use half::{bf16, f16};
 
+use self::projection::{Projection, Rows};
 use super::Built;
-use super::attend::dot;
 use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len, unpack};
 use super::dispatch::with_float;
 use super::group_query_attention::wrong_dims;
 use super::infer::like_first_input;
 use super::number::{Float, Real, Scalar};
-use super::packed_weights::{
-    self, Arithmetic, COLUMNS, Columns, PackedWeights, Records, Rows as PackedRows, Source, SourceCodes,
-    SourcePoints, product,
-};
+use super::packed_weights::{self, Arithmetic, COLUMNS, PackedWeights, Source, SourceCodes, SourcePoints};
 use super::unary::{gelu_tanh_of, sigmoid_of};
 use crate::native::element::ElementType;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, PrepareContext, Prepared, RunContext};
-use crate::native::tensor::{TensorRef, as_bytes_mut, as_elements_mut, element_count};
-use crate::native::workers::Workers;
+use crate::native::tensor::{TensorRef, element_count};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Activation {
@@ -235,118 +233,6 @@ impl Operator for MoE {
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let x = cx.required(0)?;
         with_float!(x.element_type(), T => self.run_as::<T>(cx, &x))
-    }
-}
-
-enum Rows<'a, T> {
-    Plain(&'a [T]),
-    Quantized {
-        blocks: BlockQuantized<'a, T>,
-        /// Zero points packed over the rows of each expert, and the bytes of an expert.
-        row_points: Option<(&'a [u8], usize)>,
-    },
-    /// The rows of each expert filled up to whole panels.
-    Packed(&'a PackedWeights),
-}
-
-/// The weights of one projection of every expert.
-struct Projection<'a, T> {
-    experts: usize,
-    rows: usize,
-    depth: usize,
-    weights: Rows<'a, T>,
-    bias: Option<&'a [T]>,
-}
-
-impl<T: Float> Projection<'_, T> {
-    /// Elements of working memory for so many tokens.
-    fn room(&self, tokens: usize) -> usize {
-        match &self.weights {
-            // Of f32, which are no larger.
-            Rows::Packed(packed) => tokens.saturating_mul(Records::new(packed, false).room()),
-            Rows::Plain(_) | Rows::Quantized { .. } => self.depth,
-        }
-    }
-
-    /// to[i, row] = W[expert][row] x[i] + b[expert][row] for the tokens in `x`, rows of `depth`.
-    fn apply<'x>(
-        &self,
-        workers: &Workers,
-        expert: usize,
-        (x, tokens): (&(dyn Fn(usize) -> &'x [T::Wide] + Sync), usize),
-        room: &mut [T::Wide],
-        to: &mut [T::Wide],
-    ) {
-        if let Rows::Packed(packed) = self.weights {
-            return self.apply_packed(workers, packed, expert, (x, tokens), room, to);
-        }
-        let weights = &mut room[..self.depth];
-        for row in 0..self.rows {
-            let at = expert * self.rows + row;
-            match &self.weights {
-                Rows::Plain(all) => {
-                    for (to, x) in weights.iter_mut().zip(&all[at * self.depth..]) {
-                        *to = x.widen();
-                    }
-                }
-                Rows::Packed(_) => {}
-                Rows::Quantized { blocks, row_points } => {
-                    blocks.dequantize_row(at, weights);
-                    if let Some((points, bytes)) = row_points {
-                        let point = unpack(&points[expert * bytes..], blocks.bits, row);
-                        // The row was read as if its zero point were 0.
-                        let shift = T::Wide::from_f64(f64::from(point)).mul(blocks.scales[at].widen());
-                        weights.iter_mut().for_each(|w| *w = w.sub(shift));
-                    }
-                }
-            }
-            let bias = self.bias.map_or(T::Wide::ZERO, |bias| bias[at].widen());
-            for i in 0..tokens {
-                to[i * self.rows + row] = dot(weights, x(i)).add(bias);
-            }
-        }
-    }
-
-    fn apply_packed<'x>(
-        &self,
-        workers: &Workers,
-        packed: &PackedWeights,
-        expert: usize,
-        (x, tokens): (&(dyn Fn(usize) -> &'x [T::Wide] + Sync), usize),
-        room: &mut [T::Wide],
-        to: &mut [T::Wide],
-    ) {
-        let records = Records::new(packed, false);
-        let convert = |token: usize, to: &mut [f32]| {
-            for (to, x) in to.iter_mut().zip(x(token)) {
-                *to = x.to_f64() as f32;
-            }
-        };
-        let room = as_elements_mut::<f32>(as_bytes_mut(room)).unwrap_or_default();
-        let room = &mut room[..tokens * records.room()];
-        let panels = self.rows.div_ceil(COLUMNS);
-        let first = expert * panels;
-        let to = Columns::new(&mut to[..tokens * self.rows], self.rows);
-        let given = (PackedRows::Converted(&convert), tokens);
-        product(
-            workers,
-            &records,
-            given,
-            first..first + panels,
-            room,
-            &|token, column, sums| {
-                let row = column - first * COLUMNS;
-                let sums = &sums[..sums.len().min(self.rows - row)];
-                let value = |row: usize, sum: f32| {
-                    let bias = self
-                        .bias
-                        .map_or(T::Wide::ZERO, |bias| bias[expert * self.rows + row].widen());
-                    T::Wide::from_f64(sum.into()).add(bias)
-                };
-                // SAFETY: `product` gives each panel to one thread.
-                unsafe { to.write(token, row, sums, value) };
-            },
-        );
     }
 }
 
