@@ -374,12 +374,10 @@ pub static OPERATORS: &[OperatorEntry] = &[
     op(MS, "Unique", &[1], unique::contrib_unique),
 ];
 
-static OWN_OPERATORS: &[OperatorEntry] = &[op(
-    OWN,
-    "GatedLinearUnit",
-    &[1],
-    gated_linear_unit::gated_linear_unit,
-)];
+static OWN_OPERATORS: &[OperatorEntry] = &[
+    op(OWN, "Dim", &[1], shape::dim),
+    op(OWN, "GatedLinearUnit", &[1], gated_linear_unit::gated_linear_unit),
+];
 
 /// As [`find`], for what a pass puts in.
 pub(super) fn find_for_pass(

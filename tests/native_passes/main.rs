@@ -7,6 +7,7 @@ mod attention_bodies;
 mod attentions;
 mod caches;
 mod cleaning;
+mod dims;
 mod gates;
 mod harness;
 mod norms;

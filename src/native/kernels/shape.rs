@@ -3,13 +3,15 @@
 //!   Shape    [d(start), ..., d(end - 1)] as int64, both clamped to [0, rank]
 //!            ai.onnx 1, 13, 15 (start and end), 19, 21, 23, 24, 25
 //!   Size     the number of elements as an int64 scalar     ai.onnx 1, 13, 19, 21, 23, 24, 25
+//!   Dim      d(axis) as a scalar or, if `rank` is 1, a tensor [1], of int32 or int64 as `to` says;
+//!            what passes make, no operator of models
 
 use super::Built;
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::Tensor;
+use crate::native::tensor::{Dims, Tensor};
 
 #[derive(Debug)]
 struct Shape {
@@ -89,5 +91,77 @@ impl Operator for Size {
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let count = cx.required(0)?.len() as i64;
         cx.output::<i64>(0, &[])?.copy_from(&[count])
+    }
+}
+
+#[derive(Debug)]
+struct Dim {
+    axis: usize,
+    /// Whether the result is int32.
+    short: bool,
+    /// [] or [1]
+    dims: Dims,
+}
+
+pub(in crate::native) fn dim(node: &NodeInfo<'_>) -> Built {
+    let axis = super::required_attribute("axis", node.int("axis")?)?;
+    let short = match node.int_or("to", 7)? {
+        6 => true,
+        7 => false,
+        to => {
+            return Err(super::wrong_attribute(
+                "to",
+                format!("is {to}, expected int32 or int64"),
+            ));
+        }
+    };
+    Ok(Box::new(Dim {
+        axis: usize::try_from(axis)
+            .map_err(|_| super::wrong_attribute("axis", format!("is {axis}, which is negative")))?,
+        short,
+        dims: match node.flag_or("rank", false)? {
+            true => Dims::from_slice(&[1]),
+            false => Dims::new(),
+        },
+    }))
+}
+
+impl Operator for Dim {
+    fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
+        let dims = cx.required(0)?.dims.as_ref();
+        match dims.and_then(|dims| dims.get(self.axis)?.fixed()) {
+            Some(size) if self.short => {
+                cx.set_value(0, Tensor::from_slice(&self.dims, &[size as i32])?);
+            }
+            Some(size) => cx.set_value(0, Tensor::from_slice(&self.dims, &[size as i64])?),
+            None => {
+                let ty = match self.short {
+                    true => ElementType::Int32,
+                    false => ElementType::Int64,
+                };
+                let dims = self.dims.iter().map(|&dim| SymDim::Fixed(dim));
+                cx.set_output(0, Some(ty), Some(dims.collect()));
+            }
+        }
+        Ok(())
+    }
+
+    fn reads_only_dims(&self) -> bool {
+        true
+    }
+
+    fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
+        let x = cx.required(0)?;
+        let Some(&size) = x.dims().get(self.axis) else {
+            return Err(OpError::WrongDims {
+                what: "input 0".into(),
+                found: x.dims().into(),
+                expected: format!("a dim {}", self.axis),
+            });
+        };
+        match self.short {
+            true => cx.output::<i32>(0, &self.dims)?.copy_from(&[size as i32]),
+            false => cx.output::<i64>(0, &self.dims)?.copy_from(&[size as i64]),
+        }
     }
 }

@@ -6,6 +6,7 @@ mod attention;
 mod bias;
 mod cast;
 mod conv_bn;
+mod dim;
 mod gated;
 mod gelu;
 mod identity;
@@ -79,6 +80,7 @@ static PASSES: &[Pass] = &[
     rewrite("fused_activation", bias::fused_activation),
     rewrite("merge_projections", merge_projections::merge_projections),
     rewrite("gated_halves", gated::gated_halves),
+    rewrite("dim", dim::dim),
     Pass {
         name: DEAD_NODES,
         how: How::DropUnread,
