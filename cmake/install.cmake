@@ -1,4 +1,4 @@
-# Install rules: library, header, CMake package, pkg-config file, licences. Everything
+# Install rules: library, headers, CMake package, pkg-config file, licences. Everything
 # that is installed finds its neighbours relative to itself, so the tree may be moved.
 
 include(GNUInstallDirs)
@@ -11,7 +11,8 @@ install(FILES
   "${_oxpipe_lib_dir}/liboxpipe.so"
   "${_oxpipe_static}"
   DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(FILES "${PROJECT_SOURCE_DIR}/include/oxpipe.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(FILES "${PROJECT_SOURCE_DIR}/include/oxpipe.h" "${PROJECT_SOURCE_DIR}/include/oxpipe.hpp"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE-MIT" "${PROJECT_SOURCE_DIR}/LICENSE-APACHE"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/oxpipe")
 

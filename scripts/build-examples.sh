@@ -1,9 +1,10 @@
 #!/bin/sh
-# Compiles examples_c/*.c against the release library into build/, which git ignores:
+# Compiles examples_c/ against the release library into build/, which git ignores:
 #
 #   cargo build --release && scripts/build-examples.sh
 #
-# The programs find the library through a link beside them; CC and CFLAGS are heeded.
+# The programs find the library through a link beside them; CC, CFLAGS, CXX and CXXFLAGS are
+# heeded. Those in C++ (NAME.cpp becomes NAME_cpp) are left out where there is no compiler.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -22,4 +23,11 @@ for source in examples_c/*.c; do
     # shellcheck disable=SC2016,SC2086
     ${CC:-cc} -std=c99 -O2 -Wall -Wextra ${CFLAGS:-} -Iinclude "$source" -o "$program" \
         -Lbuild -loxpipe -Wl,-rpath,'$ORIGIN'
+done
+command -v "${CXX:-c++}" >/dev/null || exit 0
+for source in examples_c/*.cpp; do
+    program=build/$(basename "$source" .cpp)_cpp
+    # shellcheck disable=SC2016,SC2086
+    ${CXX:-c++} -std=c++17 -O2 -Wall -Wextra ${CXXFLAGS:-} -Iinclude "$source" -o "$program" \
+        -Lbuild -loxpipe -lpthread -Wl,-rpath,'$ORIGIN'
 done

@@ -119,6 +119,7 @@ fn install_puts_these_files_and_names_no_folder_of_the_build() {
     let version = env!("CARGO_PKG_VERSION");
     let expected = [
         "include/oxpipe.h".to_owned(),
+        "include/oxpipe.hpp".to_owned(),
         "lib/liboxpipe.a".to_owned(),
         "lib/liboxpipe.so".to_owned(),
         "lib/liboxpipe.so.0".to_owned(),
@@ -153,7 +154,7 @@ fn find_package_gives_shared_and_static_targets() {
         .arg(format!("-DCMAKE_PREFIX_PATH={}", INSTALLED.prefix().display()))
         .arg("-DWANTED_VERSION=0.1"));
     build(folder.path());
-    for program in ["shared", "static", "cxx"] {
+    for program in ["shared", "static", "cxx", "hpp"] {
         let printed = run(&mut Command::new(folder.path().join(program)));
         assert_eq!(printed, expected_output(), "{program}");
     }
@@ -180,14 +181,16 @@ fn pkg_config_gives_the_flags_of_the_moved_tree() {
     let flags = run(Command::new("pkg-config")
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
         .args(["--cflags", "--libs", "oxpipe"]));
-    let program = folder.path().join("consumer");
-    run(Command::new("cc")
-        .arg(Path::new(SOURCE).join("tests/cmake/consumer.c"))
-        .arg("-o")
-        .arg(&program)
-        .args(flags.split_whitespace()));
-    let printed = run(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib")));
-    assert_eq!(printed, expected_output());
+    for (compiler, source) in [("cc", "consumer.c"), ("c++", "consumer.cpp")] {
+        let program = folder.path().join(source).with_extension(compiler);
+        run(Command::new(compiler)
+            .arg(Path::new(SOURCE).join("tests/cmake").join(source))
+            .arg("-o")
+            .arg(&program)
+            .args(flags.split_whitespace()));
+        let printed = run(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib")));
+        assert_eq!(printed, expected_output(), "{source}");
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! The programs of examples_c/ and the one in README.md compile without a warning, as C99
-//! and as C++, and do what they say on every backend that is built in.
+//! The programs of examples_c/ and those in README.md compile without a warning, those in C as
+//! C99 and as C++, and do what they say on every backend that is built in.
 #![cfg(target_os = "linux")]
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -79,15 +79,6 @@ fn compile(source: &Path, program: &Path) {
         .arg(&include)
         .arg(source));
 
-    let library_folder = program.parent().unwrap();
-    // Cargo puts the library beside the tests, under a name without the version.
-    let built = std::env::current_exe().unwrap().with_file_name("liboxpipe.so");
-    for name in ["liboxpipe.so", "liboxpipe.so.0"] {
-        let link = library_folder.join(name);
-        if !link.exists() {
-            symlink(&built, link).unwrap();
-        }
-    }
     run(Command::new("cc")
         .args(["-std=c99", "-O1"])
         .args(warnings)
@@ -96,9 +87,46 @@ fn compile(source: &Path, program: &Path) {
         .arg(source)
         .arg("-o")
         .arg(program)
-        .arg("-L")
-        .arg(library_folder)
-        .args(["-loxpipe", "-Wl,-rpath,$ORIGIN"]));
+        .args(link_flags(program.parent().unwrap())));
+}
+
+/// The same for a program in C++.
+fn compile_cpp(source: &Path, program: &Path) {
+    run(Command::new("c++")
+        .args([
+            "-std=c++17",
+            "-O1",
+            "-pedantic",
+            "-Wall",
+            "-Wextra",
+            "-Wconversion",
+            "-Wshadow",
+        ])
+        .arg("-Werror")
+        .arg("-I")
+        .arg(Path::new(SOURCE).join("include"))
+        .arg(source)
+        .arg("-o")
+        .arg(program)
+        .args(link_flags(program.parent().unwrap()))
+        .arg("-lpthread"));
+}
+
+/// What links a program in this folder with the library of this build, which is put there.
+fn link_flags(library_folder: &Path) -> [String; 3] {
+    // Cargo puts the library beside the tests, under a name without the version.
+    let built = std::env::current_exe().unwrap().with_file_name("liboxpipe.so");
+    for name in ["liboxpipe.so", "liboxpipe.so.0"] {
+        let link = library_folder.join(name);
+        if !link.exists() {
+            symlink(&built, link).unwrap();
+        }
+    }
+    [
+        format!("-L{}", library_folder.display()),
+        "-loxpipe".into(),
+        "-Wl,-rpath,$ORIGIN".into(),
+    ]
 }
 
 /// The example programs, compiled once.
@@ -108,6 +136,8 @@ static PROGRAMS: LazyLock<TempDir> = LazyLock::new(|| {
         let source = Path::new(SOURCE).join(format!("examples_c/{name}.c"));
         compile(&source, &folder.path().join(name));
     }
+    let source = Path::new(SOURCE).join("examples_c/chat.cpp");
+    compile_cpp(&source, &folder.path().join("chat_cpp"));
     folder
 });
 
@@ -308,20 +338,23 @@ fn chat_answers_alike_on_every_mix_of_backends() {
     let ids = folder.path().join("ids");
     for embedding in backends() {
         for decoder in backends() {
-            let answer = run(example("chat")
-                .arg(MODEL)
-                .args(["--backend", &format!("embedding={embedding}")])
-                .args(["--backend", &format!("decoder={decoder}")])
-                .arg("--ids")
-                .arg(&ids)
-                .arg("What is the capital of France?"));
-            let mix = format!("embedding on {embedding}, decoder on {decoder}");
-            assert_eq!(answer, "The capital of France is Paris.\n", "{mix}");
-            assert_eq!(
-                fs::read_to_string(&ids).unwrap(),
-                "504 3575 282 4649 314 7042 30 2\n",
-                "{mix}"
-            );
+            for program in ["chat", "chat_cpp"] {
+                let answer = run(example(program)
+                    .arg(MODEL)
+                    .args(["--backend", &format!("embedding={embedding}")])
+                    .args(["--backend", &format!("decoder={decoder}")])
+                    .arg("--ids")
+                    .arg(&ids)
+                    .arg("What is the capital of France?"));
+                let mix = format!("{program}: embedding on {embedding}, decoder on {decoder}");
+                assert_eq!(answer, "The capital of France is Paris.\n", "{mix}");
+                assert_eq!(
+                    fs::read_to_string(&ids).unwrap(),
+                    "504 3575 282 4649 314 7042 30 2\n",
+                    "{mix}"
+                );
+                fs::remove_file(&ids).unwrap();
+            }
         }
     }
 }
@@ -331,19 +364,75 @@ fn chat_answers_alike_on_every_mix_of_backends() {
 fn chat_goes_on_over_several_lines_of_input() {
     fetched(MODEL, "scripts/fetch-model.sh");
     let backend = backends().pop().unwrap();
-    let answers = run_with_input(
-        example("chat").arg(MODEL).args(["--backend", backend]),
-        "What is the capital of France?\nAnd of Italy?\n",
+    for program in ["chat", "chat_cpp"] {
+        let answers = run_with_input(
+            example(program).arg(MODEL).args(["--backend", backend]),
+            "What is the capital of France?\nAnd of Italy?\n",
+        );
+        assert_eq!(
+            answers, "The capital of France is Paris.\nThe capital of Italy is Rome.\n",
+            "{program}"
+        );
+    }
+}
+
+/// Ctrl-C ends an answer and not the conversation; while there is no answer it ends the program.
+#[test]
+fn chat_in_cpp_is_stopped_by_ctrl_c() {
+    fetched(MODEL, "scripts/fetch-model.sh");
+    let backend = backends().pop().unwrap();
+    let mut child = example("chat_cpp")
+        .arg(MODEL)
+        .args(["--backend", backend, "--max-tokens", "2000"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let interrupt = |child: &std::process::Child| {
+        run(Command::new("sh").args(["-c", &format!("kill -INT {}", child.id())]));
+    };
+    let mut stdin = child.stdin.take().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    stdin
+        .write_all(b"Count from one to one thousand, in words.\n")
+        .unwrap();
+    // The first word of the answer is there: it is being made.
+    let mut answer = vec![0];
+    said.read_exact(&mut answer).unwrap();
+    interrupt(&child);
+    said.read_until(b'\n', &mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(answer.ends_with(" [stopped]\n"), "{answer}");
+
+    stdin.write_all(b"What is the capital of France?\n").unwrap();
+    let mut second = String::new();
+    said.read_line(&mut second).unwrap();
+    assert!(
+        !second.trim().is_empty() && !second.contains("[stopped]"),
+        "{second}"
     );
-    assert_eq!(
-        answers,
-        "The capital of France is Paris.\nThe capital of Italy is Rome.\n"
-    );
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+
+    let mut idle = example("chat_cpp")
+        .arg(MODEL)
+        .args(["--backend", backend])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It asks: nothing is being made.
+    let mut prompt = [0; 2];
+    idle.stderr.as_mut().unwrap().read_exact(&mut prompt).unwrap();
+    interrupt(&idle);
+    assert_eq!(idle.wait().unwrap().code(), Some(130));
 }
 
 #[test]
 fn examples_say_what_went_wrong() {
-    for name in ["session", "pipeline", "chat"] {
+    for name in ["session", "pipeline", "chat", "chat_cpp"] {
         let output = example(name).arg("no/such/place").output().unwrap();
         assert!(!output.status.success(), "{name}");
         let message = String::from_utf8_lossy(&output.stderr);
@@ -378,4 +467,16 @@ fn the_program_in_the_readme_works_as_printed() {
     compile(&source, &binary);
     let printed = run(&mut prepared(&binary));
     assert_eq!(printed.trim_end(), "The capital of France is Paris.");
+}
+
+#[test]
+fn the_cpp_program_in_the_readme_works_as_printed() {
+    fetched(MODEL, "scripts/fetch-model.sh");
+    let folder = temporary();
+    let source = folder.path().join("capital.cpp");
+    fs::write(&source, readme_block("cpp")).unwrap();
+    let binary = folder.path().join("capital");
+    compile_cpp(&source, &binary);
+    let printed = run(&mut prepared(&binary));
+    assert_eq!(printed, "The capital of France is Paris.\n");
 }

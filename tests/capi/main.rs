@@ -4,6 +4,7 @@
 
 mod compiler;
 mod copies;
+mod cpp;
 mod exports;
 mod fixtures;
 mod header;

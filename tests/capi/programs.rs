@@ -114,31 +114,41 @@ pub fn build(name: &str, language: Language) -> Program {
 /// As [`build`], without linking the library: the program opens it itself.
 pub fn build_unlinked(name: &str, language: Language) -> Program {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("capi_tests/{name}.c"));
-    compile(name, &source, language, &[])
+    compile(name, &source, standard(language), &[], &[])
 }
 
 /// Compiles a source file and links the library, once for each name and language.
 pub fn build_from(name: &str, source: &Path, language: Language) -> Program {
-    let libraries = path(library_folder());
-    let rpath = format!("-Wl,-rpath,{libraries}");
-    compile(name, source, language, &["-L", libraries, &rpath, "-loxpipe"])
+    build_with(name, source, standard(language), &[])
 }
 
-fn compile(name: &str, source: &Path, language: Language, link: &[&str]) -> Program {
+/// As [`build_from`], in one version of the language and with more compiler flags: once for
+/// each name, version and flags.
+pub fn build_with(name: &str, source: &Path, standard: Standard, flags: &[&str]) -> Program {
+    let libraries = path(library_folder());
+    let rpath = format!("-Wl,-rpath,{libraries}");
+    compile(
+        name,
+        source,
+        standard,
+        flags,
+        &["-L", libraries, &rpath, "-loxpipe"],
+    )
+}
+
+fn standard(language: Language) -> Standard {
+    let name = match language {
+        C => "c11",
+        CPP => "c++17",
+    };
+    Standard { language, name }
+}
+
+fn compile(name: &str, source: &Path, standard: Standard, flags: &[&str], link: &[&str]) -> Program {
     type Once = Arc<OnceLock<()>>;
     static BUILT: LazyLock<(PathBuf, Mutex<HashMap<String, Once>>)> =
         LazyLock::new(|| (scratch("programs"), Mutex::default()));
-    let standard = match language {
-        C => Standard {
-            language,
-            name: "c11",
-        },
-        CPP => Standard {
-            language,
-            name: "c++17",
-        },
-    };
-    let program = format!("{name}-{}", standard.name);
+    let program = format!("{name}-{}{}", standard.name, flags.concat().replace('/', "_"));
     let scratch = BUILT.0.clone();
     let exe = scratch.join(&program);
     let once = BUILT
@@ -155,6 +165,7 @@ fn compile(name: &str, source: &Path, language: Language, link: &[&str]) -> Prog
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("capi_tests"))
             .arg("-o")
             .arg(&exe)
+            .args(flags)
             .args(link)
             .args(["-lpthread", "-ldl", "-lm"]);
         compiler::run(&mut command, &format!("compiling {program}"));
