@@ -1077,6 +1077,8 @@ fn caches_that_cannot_be_int8_stay_what_they_are() {
         vec![DataType::Int8; 4]
     );
     assert_eq!(model("d", &|model, node| model.node(node)), floats);
+    // Larger heads than attention decodes.
+    assert_eq!(model("2049", &|model, node| model.node(node)), floats);
     let read = |name: &'static str| {
         move |model: Model, node: Node| {
             let model = model.node(node).output("more", ty, "[1, 1, r, 4]");

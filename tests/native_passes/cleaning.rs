@@ -520,3 +520,55 @@ fn passes_are_linear_in_the_graph() {
     }
     assert_eq!(chain.nodes(""), 1);
 }
+
+/// What would fail if it were computed at load may be in a body that no run enters.
+#[test]
+fn constants_of_bodies_that_never_run_are_no_reason_to_refuse_a_model() {
+    let otherwise = || {
+        Graph::new()
+            .output("o2", INT64, "[r]")
+            .node(node("Shape", &["x"], &["o2"]))
+    };
+    let branches = [
+        Graph::new()
+            .output("o1", INT64, "[r]")
+            .initializer(Tensor::ints("i", &[1], &[3]))
+            .node(node("Shape", &["x"], &["s"]))
+            .node(node("Gather", &["s", "i"], &["o1"])),
+        Graph::new()
+            .output("o1", INT64, "[r]")
+            .initializer(Tensor::ints("a", &[2], &[1, 2]))
+            .initializer(Tensor::ints("b", &[2], &[0, 0]))
+            .node(node("Div", &["a", "b"], &["o1"])),
+        Graph::new()
+            .output("o1", INT64, "[r]")
+            .initializer(Tensor::ints("i", &[1], &[5]))
+            .node(node("Shape", &["x"], &["s"]))
+            .node(node("Reshape", &["s", "i"], &["o1"])),
+    ];
+    for branch in branches {
+        let model = Model::new()
+            .opset("", 21)
+            .input("x", FLOAT, "[2, 3]")
+            .input("c", BOOL, "[]")
+            .output("y", INT64, "[r]")
+            .node(
+                node("If", &["c"], &["y"])
+                    .graph("then_branch", branch)
+                    .graph("else_branch", otherwise()),
+            );
+        let flag = |taken: bool| Value::from_raw(ElementType::Bool, &[], &[taken.into()]).unwrap();
+        let case = Case::new(model, &[], &["y"]);
+        for disabled in ["", "constant_folding", "all"] {
+            let mut session = case.load(disabled);
+            let mut run = |taken: bool| {
+                let (x, c) = (floats(1, &[2, 3]), flag(taken));
+                session.run_tensors(&[("x", x.view()), ("c", c.view())], &["y"])
+            };
+            let y = run(false).unwrap();
+            assert_eq!(y[0].view().slice::<i64>().unwrap(), [2, 3]);
+            let error = run(true).unwrap_err().to_string();
+            assert!(error.contains("node \"o1\""), "{disabled}: {error}");
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! Projections of one value, merged into one product: the same bits, and only where it pays.
+//! Projections of one value, merged into one product: only where it pays, and the same bits but where
+//! few rows of floats are cut into other parts.
 
 use oxpipe::native::element::ElementType;
 use oxpipe_test_support::onnx_writer::{FLOAT, Model, Node, Tensor, UINT8};
@@ -65,6 +66,15 @@ fn attention_like(ty: ElementType, biased: bool) -> Model {
         .node(node("Tile", &["k", "three"], &["keys"]))
         .node(node("Sub", &["q", "keys"], &["scores"]))
         .node(node("Concat", &["scores", "v"], &["y"]).int("axis", -1))
+}
+
+/// Of matrices that are read in parts, as many as there are columns to share them with.
+#[test]
+fn few_rows_of_large_matrices() {
+    for rows in 1..=6 {
+        pair_case(1024, [128, 128], rows).check(PASS, 1, 1e-6);
+        pair_case(640, [256, 64], rows).check(PASS, 1, 1e-6);
+    }
 }
 
 #[test]

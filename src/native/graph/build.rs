@@ -280,8 +280,8 @@ impl<'m> Loader<'m> {
             self.missing.add(format!("sparse initializer \"{name}\""));
         }
         let kept = shared::transposes(&nodes, &proto.output);
-        let nodes = self.nodes(&mut scope, &mut nodes, &order, &kept)?;
         let is_body = surroundings.is_some();
+        let nodes = self.nodes(&mut scope, &mut nodes, (&order, is_body), &kept)?;
         let outputs = self.outputs(&scope, &proto, &mut io, is_body)?;
         Ok(RawGraph {
             io,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::str::FromStr;
 
 use super::scope;
-use crate::native::kernels::resident_cache::{PER_ROW, ROW_SCALE_BYTES};
+use crate::native::kernels::resident_cache::{MAX_SIZE, PER_ROW, ROW_SCALE_BYTES};
 use crate::native::model::onnx::{
     AttributeProto, DimensionProto, DimensionValue, GraphProto, NodeProto, TensorTypeProto, TypeValue,
     ValueInfoProto,
@@ -82,7 +82,7 @@ pub(super) fn store_as_int8(graph: &mut GraphProto) {
             continue;
         };
         let is_output = |name: &&String| graph.output.iter().any(|output| output.name == **name);
-        if k != v || ![&next_key, &next_value].iter().all(is_output) {
+        if k != v || k > MAX_SIZE as i64 || ![&next_key, &next_value].iter().all(is_output) {
             continue;
         }
         let Some(width) = k.checked_add(ROW_SCALE_BYTES as i64) else {

@@ -22,12 +22,13 @@ use crate::native::registry::{self, Build};
 type Built = Result<(Action, Definition), Option<String>>;
 
 impl Loader<'_> {
-    /// Operators for the nodes of `order`, types and shapes, and constants.
+    /// Operators for the nodes of `order`, types and shapes, and constants. Those of a body may never
+    /// run: what only a run of them would say of constants is no reason to refuse a model.
     pub(super) fn nodes(
         &mut self,
         scope: &mut Scope,
         flat: &mut [FlatNode],
-        order: &[usize],
+        (order, is_body): (&[usize], bool),
         kept: &HashSet<String>,
     ) -> Result<Vec<(Node, Definition)>, ComponentErrorKind> {
         let mut nodes = Vec::with_capacity(order.len());
@@ -70,7 +71,7 @@ impl Loader<'_> {
                 outputs,
             };
             let is_kept = flat.proto.output.first().is_some_and(|name| kept.contains(name));
-            match self.infer_and_fold(scope, &node, is_kept) {
+            match self.infer_and_fold(scope, &node, is_kept, is_body) {
                 Ok(true) => {}
                 Ok(false) => {
                     scope.sizes.follow(&node, &definition, &mut scope.facts);
@@ -240,14 +241,27 @@ impl Loader<'_> {
     }
 
     /// Infers a node's outputs, and computes them when they are constant (`true`).
-    fn infer_and_fold(&mut self, scope: &mut Scope, node: &Node, is_kept: bool) -> Result<bool, OpError> {
+    fn infer_and_fold(
+        &mut self,
+        scope: &mut Scope,
+        node: &Node,
+        is_kept: bool,
+        is_body: bool,
+    ) -> Result<bool, OpError> {
         let outputs = node.infer(&scope.facts)?;
         let constant = |value: ValueId| scope.fact(value)?.value.as_ref();
         let mut inputs = node.inputs.iter().flatten();
         let is_large = |&value: &ValueId| constant(value).is_some_and(|x| x.byte_len() >= shared::MIN_BYTES);
         let is_kept = is_kept && inputs.any(is_large);
         let outputs = match is_kept || self.disabled.contains(passes::CONSTANT_FOLDING) {
-            false => fold::fold(node, &scope.facts, outputs, &mut self.budget, &mut self.workspace)?,
+            false => {
+                let inferred = is_body.then(|| outputs.clone());
+                let folded = fold::fold(node, &scope.facts, outputs, &mut self.budget, &mut self.workspace);
+                match (folded, inferred) {
+                    (Err(_), Some(inferred)) => fold::known(node, inferred),
+                    (folded, _) => folded?,
+                }
+            }
             true => fold::known(node, outputs),
         };
         let (facts, done) = match outputs {

@@ -30,6 +30,9 @@ use crate::native::tensor::{TensorRef, as_bytes, element_count};
 const K_SCALE: usize = 12;
 const V_SCALE: usize = 13;
 
+/// The largest heads that a quantised cache can be of.
+pub(in crate::native) const MAX_SIZE: usize = DECODED;
+
 /// Bytes of the scale that a row of such a cache ends in.
 pub(in crate::native) const ROW_SCALE_BYTES: usize = size_of::<f32>();
 
@@ -244,8 +247,8 @@ impl GroupQueryAttention {
         prepare: &Prepare<'_, T>,
         attend: &Attend,
     ) -> Result<(), OpError> {
-        if p.size > DECODED {
-            let message = format!("a quantised cache of heads of {}, more than {DECODED}", p.size);
+        if p.size > MAX_SIZE {
+            let message = format!("a quantised cache of heads of {}, more than {MAX_SIZE}", p.size);
             return Err(OpError::Unsupported(message));
         }
         let scratch_len = attend

@@ -5,8 +5,9 @@
 //!                       MatMulNBits, whose weights, scales and zero points are stacked; and the
 //!                       biases of both
 //!
-//! Exact: every element is the sum of the same products in the same order, whatever columns are
-//! beside it (see `gemm` and `packed_weights`).
+//! Every element is the sum of the same products. Their order is the same whatever columns are beside
+//! it in `packed_weights` and in `gemm` with many rows; with few rows floats are cut along K into as
+//! many parts as the size of B asks for (`gemm::few_rows`), so that sums differ by rounding.
 //!
 //! The weights are copied, while those of a mapped model are shared with other processes, and
 //! the Split copies results. So it is done only where it pays: see [`MAX_BYTES`], [`REGION`] and
