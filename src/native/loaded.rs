@@ -16,7 +16,7 @@ use super::model::{Model, Sources};
 use super::packed_cache::{PackedCacheReport, Store};
 use super::plans::Plans;
 use super::workspace::Workspace;
-use crate::component::{Backend, ComponentErrorKind, ModelSource};
+use crate::component::{Backend, ComponentErrorKind, InPlaceCache, ModelSource};
 
 /// A graph with all that running it takes.
 pub(super) struct Loaded {
@@ -24,6 +24,8 @@ pub(super) struct Loaded {
     pub(super) executor: Executor,
     pub(super) workspace: Workspace,
     pub(super) plans: Plans,
+    /// Caches that the session says it makes longer where they lie, but that this graph does not.
+    pub(super) copied: Vec<InPlaceCache>,
 }
 
 impl Loaded {
@@ -39,6 +41,7 @@ impl Loaded {
             executor: Executor::new(&graph),
             workspace: Workspace::new(options.workers.clone()),
             plans: Plans::new(&graph),
+            copied: Vec::new(),
             graph,
         })
     }
@@ -111,6 +114,10 @@ impl LoadedModel {
         let file = self.packed_cache.file.clone();
         let mut store = file.map(|file| Store::at(file, &self.options.workers));
         let mut model = Model::read(sources)?;
-        Loaded::new(&mut model, &self.options, DimNames::Apart, store.as_mut())
+        let mut loaded = Loaded::new(&mut model, &self.options, DimNames::Apart, store.as_mut())?;
+        let kept = &loaded.graph.caches;
+        let caches = self.usual.graph.caches.iter();
+        loaded.copied = caches.filter(|cache| !kept.contains(cache)).copied().collect();
+        Ok(loaded)
     }
 }

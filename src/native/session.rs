@@ -212,18 +212,19 @@ impl NativeSession {
         }
         let loaded = self.model.for_request(&self.request)?;
         let io = &loaded.graph.io;
-        let keeps = |past: usize| loaded.graph.caches.iter().any(|cache| cache.past == past);
-        let keeps_present = |present: usize| loaded.graph.caches.iter().any(|cache| cache.present == present);
-        // The pasts of those that this graph does not make longer where they lie.
+        let is_copied = |past: usize| loaded.copied.iter().any(|cache| cache.past == past);
+        let is_given_anew = |present: usize| loaded.copied.iter().any(|cache| cache.present == present);
         let mut copies = Vec::new();
-        for (index, cache) in located(&io.inputs, caches(outputs), |cache| cache.past()) {
-            if !keeps(index) {
+        for &InPlaceCache { past, .. } in &loaded.copied {
+            let is_it =
+                |cache: &&CacheRoom<'_>| io.inputs.get(past).is_some_and(|port| port.name == cache.past());
+            if let Some(cache) = caches(outputs).find(is_it) {
                 let copy = cache.copy_past();
                 let copy = copy.map_err(|source| ComponentErrorKind::BadTensor {
                     port: cache.past().to_owned(),
                     source,
                 })?;
-                copies.push((index, copy));
+                copies.push((past, copy));
             }
         }
         let plan = loaded
@@ -251,7 +252,7 @@ impl NativeSession {
             }
         }
         for (index, cache) in located(&io.inputs, caches(outputs), |cache| cache.past()) {
-            if !keeps(index) {
+            if is_copied(index) {
                 continue;
             }
             if let (Some(bound), Some(dims)) = (bound.get_mut(index), dims_of(index)) {
@@ -267,7 +268,7 @@ impl NativeSession {
                 continue;
             };
             *place = match (&mut output.cache, output.room.as_deref_mut()) {
-                (Some(cache), _) if keeps_present(index) => Room::Cache(CacheMemory {
+                (Some(cache), _) if !is_given_anew(index) => Room::Cache(CacheMemory {
                     rows: cache.capacity(),
                     bytes: cache.memory(),
                 }),
