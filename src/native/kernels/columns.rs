@@ -10,10 +10,10 @@ pub struct Columns<'a, T> {
     y: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: shared, it only writes, and the contract of `write` keeps two threads apart.
+// SAFETY: shared, it only gives out exclusive pieces (see `piece`), which may go to any thread.
 unsafe impl<T: Send> Sync for Columns<'_, T> {}
 
-impl<'a, T: Copy> Columns<'a, T> {
+impl<'a, T> Columns<'a, T> {
     /// As many whole rows as `y` has.
     pub fn new(y: &'a mut [T], columns: usize) -> Self {
         Columns {

@@ -11,6 +11,7 @@ mod few_rows;
 mod float;
 mod generic;
 
+use super::columns::Columns;
 use super::number::{Floats, Number};
 use crate::native::workers::{MIN_PART, Workers};
 
@@ -57,27 +58,6 @@ fn reuse(room: &mut Vec<f32>, len: usize) -> &mut [f32] {
     &mut room[..len]
 }
 
-/// Y, whose disjoint pieces are written by several threads.
-struct Target<Y> {
-    first: *mut Y,
-    rows: usize,
-    columns: usize,
-}
-
-// SAFETY: shared, it only gives out exclusive pieces (see `piece`), which may go to any thread.
-unsafe impl<Y: Send> Sync for Target<Y> {}
-
-impl<Y> Target<Y> {
-    /// # Safety
-    /// Y is borrowed by whoever made this, and no two pieces that overlap are alive at once.
-    #[expect(clippy::mut_from_ref, reason = "the contract makes it exclusive")]
-    unsafe fn piece(&self, row: usize, column: usize, len: usize) -> &mut [Y] {
-        assert!(row < self.rows && column + len <= self.columns);
-        // SAFETY: in Y, as just seen, and not aliased, as the caller says.
-        unsafe { std::slice::from_raw_parts_mut(self.first.add(row * self.columns + column), len) }
-    }
-}
-
 /// As [`gemm`], and each y is what `finish` makes of its row, its column and its sum. Only
 /// [`has_transposed`] types may be transposed.
 pub(super) fn gemm_to<T: Number, Y: Send>(
@@ -106,13 +86,12 @@ pub(super) fn gemm_rows<T: Number, Y: Send>(
 ) {
     let (m, k, n) = sizes;
     debug_assert!(a.elements.len() == m * k && b.elements.len() == k * n && y.len() == m * n);
-    let target = Target {
-        first: y.as_mut_ptr(),
-        rows: m,
-        columns: n,
-    };
+    if y.is_empty() {
+        return;
+    }
+    let target = Columns::new(y, n);
     let write = |row: usize, first: usize, sums: &[T::Wide]| {
-        // SAFETY: `y` is borrowed above; each sum is given once, and a call's piece is not kept.
+        // SAFETY: each sum is given once, and a call's piece is not kept.
         let y = unsafe { target.piece(row, first, sums.len()) };
         finish(row, first, sums, y);
     };

@@ -19,11 +19,12 @@ use half::{bf16, f16};
 use super::Built;
 use super::attend::dot;
 use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len};
+use super::columns::Columns;
 use super::dispatch::with_float;
 use super::epilogue::Epilogue;
 use super::number::{Float, Scalar};
 use super::packed_weights::{
-    self, Arithmetic, Columns, PackedWeights, Records, Rows, Source, SourceCodes, SourcePoints, product,
+    self, Arithmetic, PackedWeights, Records, Rows, Source, SourceCodes, SourcePoints, product,
 };
 use crate::native::element::ElementType;
 use crate::native::infer::{Fact, InferContext, SymDim};

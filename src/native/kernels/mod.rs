@@ -27,6 +27,7 @@ pub(super) mod channel_norm;
 pub(super) mod channels_last;
 pub(super) mod clip;
 pub(super) mod col2im;
+mod columns;
 pub(super) mod compare;
 pub(super) mod constant;
 pub(super) mod contrib_group_norm;

@@ -14,15 +14,14 @@
 //! uint8 (b = code for int8) and zb' = zb - 128 (zb), Y = sum of (a - za) code - zb' * sum of (a - za).
 
 use super::Built;
+use super::columns::Columns;
 use super::dims::not_one_element;
 use super::dispatch::with_float;
 use super::epilogue::Epilogue;
 use super::infer::input_type;
 use super::matmul::{Product, product_facts};
 use super::number::{Number, Scalar};
-use super::packed_weights::{
-    self, Arithmetic, COLUMNS, Columns, Instructions, PackedWeights, Source, multiply_words,
-};
+use super::packed_weights::{self, Arithmetic, COLUMNS, Instructions, PackedWeights, Source, multiply_words};
 use super::quantize::quantize;
 use super::quantized::{Quantized, with_quantized};
 use crate::native::element::ElementType;

@@ -2,10 +2,9 @@
 
 use crate::native::kernels::attend::dot;
 use crate::native::kernels::block_quantized::{BlockQuantized, unpack};
+use crate::native::kernels::columns::Columns;
 use crate::native::kernels::number::{Float, Scalar};
-use crate::native::kernels::packed_weights::{
-    COLUMNS, Columns, PackedWeights, Records, Rows as PackedRows, product,
-};
+use crate::native::kernels::packed_weights::{COLUMNS, PackedWeights, Records, Rows as PackedRows, product};
 use crate::native::tensor::{as_bytes_mut, as_elements_mut};
 use crate::native::workers::Workers;
 

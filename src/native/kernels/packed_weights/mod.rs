@@ -23,7 +23,6 @@ mod activations;
 mod array;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
-mod columns;
 mod dense;
 mod layout;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
@@ -38,7 +37,6 @@ mod tests;
 use std::ops::Range;
 
 pub use self::activations::{Activations, Codes, Records, Rows};
-pub use self::columns::Columns;
 use self::dense::Dense;
 pub use self::layout::{Arithmetic, COLUMNS, Format, LAYOUT_VERSION, PackedWeights, Points};
 pub use self::pack::{Source, SourceCodes, SourcePoints};
