@@ -9,11 +9,13 @@ use std::collections::HashMap;
 use std::str::FromStr;
 
 use super::scope;
+use crate::native::element::ElementType;
 use crate::native::kernels::resident_cache::{MAX_SIZE, PER_ROW, ROW_SCALE_BYTES};
 use crate::native::model::onnx::{
     AttributeProto, DimensionProto, DimensionValue, GraphProto, NodeProto, TensorTypeProto, TypeValue,
-    ValueInfoProto,
+    ValueInfoProto, attribute_type,
 };
+use crate::native::registry::MS;
 
 /// How a decoder's KV cache is kept. As an option: `model` or `int8`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,16 +43,6 @@ impl FromStr for KvCacheDtype {
         }
     }
 }
-
-/// The element types of TensorProto.
-const FLOAT: i32 = 1;
-const INT8: i32 = 3;
-const FLOAT16: i32 = 10;
-const BFLOAT16: i32 = 16;
-
-/// The types of AttributeProto.
-const INT: i32 = 2;
-const STRING: i32 = 3;
 
 /// The past is these inputs of the node, the present these outputs.
 const PAST: [usize; 2] = [3, 4];
@@ -124,9 +116,7 @@ fn keeps_floats(node: &NodeProto) -> bool {
         "sliding_window_cache" => attribute.i != 0,
         _ => false,
     };
-    node.op_type == "GroupQueryAttention"
-        && node.domain == "com.microsoft"
-        && !node.attribute.iter().any(is_set)
+    node.op_type == "GroupQueryAttention" && node.domain == MS && !node.attribute.iter().any(is_set)
 }
 
 fn declared<'p>(ports: &'p mut [ValueInfoProto], name: &str) -> Option<&'p mut TensorTypeProto> {
@@ -139,7 +129,8 @@ fn declared<'p>(ports: &'p mut [ValueInfoProto], name: &str) -> Option<&'p mut T
 
 /// The elements of a row of a cache [batch, heads, rows, size] of floats.
 fn row_size(tensor: &mut TensorTypeProto) -> Option<i64> {
-    if ![FLOAT, FLOAT16, BFLOAT16].contains(&tensor.elem_type) {
+    let floats = [ElementType::Float32, ElementType::Float16, ElementType::Bfloat16];
+    if !floats.iter().any(|ty| ty.code() == tensor.elem_type) {
         return None;
     }
     match &tensor.shape.as_ref()?.dim[..] {
@@ -156,7 +147,7 @@ fn row_size(tensor: &mut TensorTypeProto) -> Option<i64> {
 }
 
 fn set_rows(tensor: &mut TensorTypeProto, width: i64) {
-    tensor.elem_type = INT8;
+    tensor.elem_type = ElementType::Int8.code();
     if let Some(last) = tensor.shape.as_mut().and_then(|shape| shape.dim.get_mut(3)) {
         last.value = Some(DimensionValue::Size(width));
     }
@@ -172,9 +163,9 @@ fn set_attributes(node: &mut NodeProto) {
             ..AttributeProto::default()
         };
         if name == "kv_cache_bit_width" {
-            (attribute.r#type, attribute.i) = (INT, 8);
+            (attribute.r#type, attribute.i) = (attribute_type::INT, 8);
         } else {
-            (attribute.r#type, attribute.s) = (STRING, PER_ROW.into());
+            (attribute.r#type, attribute.s) = (attribute_type::STRING, PER_ROW.into());
         }
         node.attribute.push(attribute);
     }

@@ -105,10 +105,11 @@ struct Dim {
 
 pub(in crate::native) fn dim(node: &NodeInfo<'_>) -> Built {
     let axis = super::required_attribute("axis", node.int("axis")?)?;
-    let short = match node.int_or("to", 7)? {
-        6 => true,
-        7 => false,
-        to => {
+    let to = node.int_or("to", ElementType::Int64.code().into())?;
+    let short = match i32::try_from(to).ok().and_then(ElementType::from_code) {
+        Some(ElementType::Int32) => true,
+        Some(ElementType::Int64) => false,
+        _ => {
             return Err(super::wrong_attribute(
                 "to",
                 format!("is {to}, expected int32 or int64"),

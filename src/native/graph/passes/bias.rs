@@ -17,8 +17,7 @@ use super::super::ValueId;
 use super::super::draft::{Draft, DraftNode, NewNode, NodeId};
 use super::pattern::{element_type, is_float, is_vector_of, last_dim, operands, same_dims, scalar};
 use crate::native::node::Attribute;
-
-const MS: &str = "com.microsoft";
+use crate::native::registry::MS;
 
 pub(super) fn matmul_bias(draft: &mut Draft, id: NodeId) -> bool {
     let Some(new) = draft.node(id).and_then(|node| {

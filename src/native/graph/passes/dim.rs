@@ -10,11 +10,9 @@
 use super::super::ValueId;
 use super::super::draft::{Draft, DraftNode, NewNode, NodeId};
 use super::pattern::numbers;
+use crate::native::element::ElementType;
 use crate::native::node::Attribute;
 use crate::native::registry::OWN;
-
-const INT32: i64 = 6;
-const INT64: i64 = 7;
 
 pub(super) fn dim(draft: &mut Draft, id: NodeId) -> bool {
     let Some(new) = draft
@@ -52,7 +50,7 @@ fn gathered(draft: &Draft, node: &DraftNode) -> Option<NewNode> {
     let attributes = vec![
         ("axis", Attribute::Int(axis)),
         ("rank", Attribute::Int(index.dims().len() as i64)),
-        ("to", Attribute::Int(INT64)),
+        ("to", Attribute::Int(code(ElementType::Int64))),
     ];
     Some(made(node, x, attributes))
 }
@@ -61,7 +59,8 @@ fn cast(draft: &Draft, node: &DraftNode) -> Option<NewNode> {
     let to = node.definition.int("to").filter(|_| node.is("Cast"))?;
     let from = node.input(0).filter(|&from| draft.is_read_once(from))?;
     let dim = draft.producer(from).filter(|node| node.is_of(OWN, "Dim"))?;
-    let fits = (to == INT32 || to == INT64) && dim.definition.int("to") == Some(INT64);
+    let [int32, int64] = [ElementType::Int32, ElementType::Int64].map(code);
+    let fits = (to == int32 || to == int64) && dim.definition.int("to") == Some(int64);
     let attributes = vec![
         ("axis", Attribute::Int(dim.definition.int("axis")?)),
         ("rank", Attribute::Int(dim.definition.int("rank")?)),
@@ -69,6 +68,10 @@ fn cast(draft: &Draft, node: &DraftNode) -> Option<NewNode> {
     ];
     let x = dim.input(0)?;
     fits.then(|| made(node, x, attributes))
+}
+
+fn code(ty: ElementType) -> i64 {
+    ty.code().into()
 }
 
 /// In place of a node.

@@ -25,10 +25,9 @@ use super::super::last_row::row_source;
 use crate::native::element::ElementType;
 use crate::native::infer::SymDim;
 use crate::native::node::Attribute;
+use crate::native::registry::MS;
 use crate::native::tensor::Tensor;
 use crate::native::workers::MIN_PART;
-
-const MS: &str = "com.microsoft";
 
 /// Bytes that a merged weight may take: what one core reads in some 100 microseconds. With more
 /// the nodes that are saved no longer count beside the product, and the layers of a large model
