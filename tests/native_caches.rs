@@ -615,13 +615,7 @@ impl Batch {
     }
 
     fn inputs(&self) -> Vec<Input<'_>> {
-        let inputs = self.inputs.iter();
-        inputs
-            .map(|(name, tensor)| Input {
-                name,
-                value: tensor.view(),
-            })
-            .collect()
+        views(&self.inputs)
     }
 
     /// The past with `capacity` rows a head; what is behind it must not be read.
@@ -639,6 +633,14 @@ impl Batch {
             .map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
         words.collect()
     }
+}
+
+fn views<'t>(tensors: &'t [(&'static str, ComponentTensor)]) -> Vec<Input<'t>> {
+    let views = tensors.iter().map(|(name, tensor)| Input {
+        name,
+        value: tensor.view(),
+    });
+    views.collect()
 }
 
 fn as_bytes(words: &mut [u64]) -> &mut [u8] {
@@ -866,7 +868,7 @@ fn shapes_of_caches_can_be_computed_with() {
 }
 
 /// A step of two queries over a past of three rows, of which two heads of queries share one.
-fn kept_as_int8(kv_cache_dtype: KvCacheDtype) -> NativeSession {
+fn kept_as_int8() -> NativeSession {
     let ty = code(DataType::Float32);
     let model = Model::new()
         .opset(CONTRIB, 1)
@@ -890,7 +892,7 @@ fn kept_as_int8(kv_cache_dtype: KvCacheDtype) -> NativeSession {
             .int("num_heads", 2)
             .int("kv_num_heads", 1),
         );
-    load_kept(kv_cache_dtype, model, "")
+    load_kept(KvCacheDtype::Int8, model, "")
 }
 
 /// A row as it is kept: codes of x / scale, and the scale, max |x| / 127.
@@ -918,7 +920,7 @@ fn of_int8_row(row: &[u8]) -> Vec<f64> {
 fn keys_and_values_are_kept_as_int8_if_asked_for() {
     const PAST: usize = 3;
     const NEW: usize = 2;
-    let mut session = kept_as_int8(KvCacheDtype::Int8);
+    let mut session = kept_as_int8();
     let session: &mut dyn ComponentSession = &mut session;
     for (ports, from) in [(&session.io().inputs, 3..5), (&session.io().outputs, 1..3)] {
         for port in &ports[from] {
@@ -955,13 +957,7 @@ fn keys_and_values_are_kept_as_int8_if_asked_for() {
         ("lengths", int(&[1], PAST + NEW - 1)),
         ("total", int(&[], PAST + NEW)),
     ];
-    let inputs: Vec<_> = values
-        .iter()
-        .map(|(name, tensor)| Input {
-            name,
-            value: tensor.view(),
-        })
-        .collect();
+    let inputs = views(&values);
     let mut outputs = ["y", "all_k", "all_v"].map(Output::alloc);
     session
         .run(&inputs, &mut outputs, &RunControl::default())
@@ -1000,7 +996,7 @@ fn keys_and_values_are_kept_as_int8_if_asked_for() {
 #[test]
 fn what_is_no_number_stays_so_in_int8() {
     for x in [f32::NAN, f32::INFINITY] {
-        let mut session = kept_as_int8(KvCacheDtype::Int8);
+        let mut session = kept_as_int8();
         let session: &mut dyn ComponentSession = &mut session;
         let floats = |dims: &[i64], value: f32| {
             let count = dims.iter().product::<i64>() as usize;
@@ -1020,13 +1016,7 @@ fn what_is_no_number_stays_so_in_int8() {
             ("lengths", int(&[1], 0)),
             ("total", int(&[], 1)),
         ];
-        let inputs: Vec<_> = values
-            .iter()
-            .map(|(name, tensor)| Input {
-                name,
-                value: tensor.view(),
-            })
-            .collect();
+        let inputs = views(&values);
         let mut outputs = ["y", "all_k", "all_v"].map(Output::alloc);
         session
             .run(&inputs, &mut outputs, &RunControl::default())
