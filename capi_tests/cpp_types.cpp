@@ -175,6 +175,23 @@ static void library()
     FAILS(OXP_ERR_INVALID_ARGUMENT, "backend", oxp::backend_is_built_in(static_cast<oxp::backend>(9)));
 }
 
+static void events()
+{
+    const oxp::event none;
+    CHECK(none.loop_step() == 0 && none.loop_step_count() == 0 && none.latent_count() == 0);
+    const float value = 2.5f;
+    const oxp::tensor_view scalar(oxp::span<const float>(&value, 1), {});
+    oxp_event raw = OXP_EVENT_INIT;
+    raw.loop_step = 2;
+    raw.loop_step_count = 5;
+    raw.latents = &scalar.raw();
+    raw.latent_count = 1;
+    const oxp::event event(raw);
+    CHECK(event.loop_step() == 2 && event.loop_step_count() == 5 && event.latent_count() == 1);
+    const auto latent = TAKE(event.latent(0).as<float>());
+    CHECK(event.latent(0).rank() == 0 && latent.size() == 1 && latent[0] == value);
+}
+
 static void options_and_cancel()
 {
     auto options = TAKE(oxp::run_options::create());
@@ -253,6 +270,7 @@ int main()
         halves();
         descriptors();
         library();
+        events();
         options_and_cancel();
         errors();
     });

@@ -1,10 +1,12 @@
 /* Runs a package as its arguments say, and prints what comes out, a line each:
  *
  *   fixture FOLDER [COMPONENT=BACKEND | input=ADDRESS:DIM,DIM,..:VALUE,VALUE,.. | memory |
- *                   tokens=ID,ID,.. | text=WORDS | steps=N | step | finish | get=ADDRESS]...
+ *                   tokens=ID,ID,.. | text=WORDS | steps=N | loop=N | step | finish |
+ *                   get=ADDRESS]...
  *
  * Input values are float32; one value stands for all of them. In the order given; backends
  * and `memory` (open from files in memory) come first. `steps` prints the tokens of N steps,
+ * `loop` takes the N steps of an iterative package,
  * `get` a value of float32. */
 #include "check.h"
 
@@ -192,6 +194,15 @@ int main(int argc, char **argv)
                 printf("%s%d", step ? " " : "", event.token);
             }
             printf("\n");
+        } else if (strncmp(argv[at], "loop=", 5) == 0) {
+            uint32_t steps = (uint32_t)atoi(argument);
+            uint32_t step;
+            for (step = 1; step <= steps; step++) {
+                oxp_event event = OXP_EVENT_INIT;
+                MUST(oxp_run_step(run, &event, NULL, ERR));
+                CHECK(event.token == -1 && event.loop_step == step && event.loop_step_count == steps);
+                CHECK(event.finish_reason == (step == steps ? OXP_FINISH_COMPLETED : OXP_FINISH_NONE));
+            }
         } else if (strcmp(argv[at], "step") == 0) {
             oxp_event event = OXP_EVENT_INIT;
             MUST(oxp_run_step(run, &event, NULL, ERR));

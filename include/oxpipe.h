@@ -313,6 +313,16 @@
  *   "logits"          "last" or "all": the positions of which a pass over several tokens
  *                     keeps the logits, for oxp_run_get_tensor; default "last", the only
  *                     ones that choosing a token needs
+ *   "num_steps"       steps of an iterative package's loop, 1 to 100000; default: the
+ *                     package's. Not where the package lists the timesteps of its own
+ *   "start_step"      the first step of the loop that runs, 0 to num_steps - 1; default: the
+ *                     package's. The loop's input is then what the steps before would have
+ *                     made of it
+ *   "guidance_scale"  how far an iterative package's guidance goes, 0 to 1000; 1 is none;
+ *                     default: the package's
+ *   "seed"            what the noise of an iterative package with a scheduler is drawn from,
+ *                     0 to 2^64 - 1; default 0. The same seed gives the same noise, on every
+ *                     system
  *   "timeout_ms"      milliseconds after which a step, generate, forward, finish or
  *                     execute call fails
  */
@@ -352,7 +362,7 @@
 /**
  * Why a run is finished: not yet; an end token was chosen; as many tokens were chosen as
  * were allowed; the sequence is as long as the model takes; a package without a token
- * loop has run.
+ * loop has run, an iterative one all of its steps.
  */
 #define OXP_FINISH_NONE 0
 #define OXP_FINISH_END_OF_TEXT 1
@@ -683,12 +693,27 @@ typedef struct oxp_event {
   uint64_t generated_tokens;
   /** Nanoseconds of this step in components that run once for a prompt. */
   uint64_t prompt_components_ns;
-  /** Nanoseconds of this step in every_step components other than the decoder. */
+  /** Nanoseconds of this step in every_step components other than the decoder or denoiser. */
   uint64_t step_components_ns;
-  /** Nanoseconds of this step in the decoder. */
+  /** Nanoseconds of this step in the decoder, or in the denoiser of an iterative package. */
   uint64_t decoder_ns;
   /** Nanoseconds of the whole step. */
   uint64_t total_ns;
+  /**
+   * In an iterative package, the steps of its loop up to and with this one, those that
+   * "start_step" leaves out included; else 0.
+   */
+  uint32_t loop_step;
+  /** The steps of the loop in all; else 0. */
+  uint32_t loop_step_count;
+  /**
+   * What goes from step to step of an iterative package (its "latents"), as this step has
+   * made it: `latent_count` tensors, one for each edge of the denoiser to itself, in the
+   * order of the package. Borrowed until the next call on the run that changes it; in a
+   * callback, until that returns. NULL if there are none.
+   */
+  const oxp_tensor_in *latents;
+  uint64_t latent_count;
 } oxp_event;
 
 /**
@@ -1299,7 +1324,8 @@ oxp_status oxp_run_append_text(oxp_run *run,
 
 /**
  * Feeds what has not run yet, chooses a token and appends it; `event` says what happened.
- * A package without a token loop runs once and finishes with OXP_FINISH_COMPLETED.
+ * An iterative package takes one step of its loop instead, and finishes with
+ * OXP_FINISH_COMPLETED after the last; a package without a loop runs once and finishes so.
  * `cancel` may be NULL.
  *
  * Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
@@ -1359,8 +1385,8 @@ oxp_status oxp_run_force_token(oxp_run *run,
 oxp_status oxp_run_rewind(oxp_run *run, uint64_t length, oxp_error **err);
 
 /**
- * Runs the final_only components; their outputs are then values of the run. `cancel` may
- * be NULL.
+ * Runs the final_only components; their outputs are then values of the run. In an iterative
+ * package they may run after any step, over what that has made. `cancel` may be NULL.
  *
  * Errors: as oxp_run_step.
  */
@@ -1384,7 +1410,11 @@ oxp_status oxp_run_execute(oxp_run *run,
 /**
  * Sets an input that the request brings, "vision_encoder.pixel_values"; it is checked
  * against the port and copied at once. Another value than before makes the components that
- * depend on it run again.
+ * depend on it run again. An input that the denoiser of an iterative package loops to is
+ * what the loop starts from; with a scheduler that may be left to noise, where the port
+ * declares its shape. "denoiser.PORT.uncond" sets what stands at the input PORT where
+ * guidance leaves the conditioning out (a negative prompt); if it is not set, zeros do for
+ * the conditioning.
  *
  * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
  * "component.port", or an input that the pipeline feeds itself), OXP_ERR_STRUCT_SIZE,
@@ -1411,7 +1441,8 @@ oxp_status oxp_run_clear_input(oxp_run *run,
 
 /**
  * A value of the run, "component.port": an output as it was last computed, or an input
- * that was set. `tensor`, whose content before the call does not matter, gets a view
+ * that was set; at an input that the denoiser of an iterative package loops to, what the
+ * last step has made for it. `tensor`, whose content before the call does not matter, gets a view
  * without a copy, borrowed until the next call on the run that changes it, or until the
  * run is freed.
  *
@@ -1739,7 +1770,7 @@ oxp_status oxp_chat_template_render_copy(const oxp_chat_template *chat_template,
   { (uint32_t)sizeof(oxp_pipeline_info), 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, 0, 0, 0 }
 
 #define OXP_EVENT_INIT \
-  { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0 }
 
 #define OXP_RUN_STATS_INIT \
   { (uint32_t)sizeof(oxp_run_stats), 0, 0, 0, 0, 0, 0, 0 }
@@ -1761,7 +1792,7 @@ OXP_LAYOUT_(oxp_session_stats, 16);
 OXP_LAYOUT_(oxp_component_info, 112);
 OXP_LAYOUT_(oxp_pipeline_info, 112);
 OXP_LAYOUT_(oxp_load_progress, 40);
-OXP_LAYOUT_(oxp_event, 88);
+OXP_LAYOUT_(oxp_event, 112);
 OXP_LAYOUT_(oxp_run_stats, 56);
 #undef OXP_LAYOUT_
 #endif

@@ -1242,8 +1242,8 @@ private:
 };
 
 /**
- * oxp_event: what a step did. A copy has no memory of its own: text() is borrowed until the
- * next call on the run, in a callback until that returns.
+ * oxp_event: what a step did. A copy has no memory of its own: text() and latent() are borrowed
+ * until the next call on the run, in a callback until that returns.
  */
 class event {
 public:
@@ -1268,6 +1268,14 @@ public:
     std::uint64_t step_components_ns() const noexcept { return raw_.step_components_ns; }
     std::uint64_t decoder_ns() const noexcept { return raw_.decoder_ns; }
     std::uint64_t total_ns() const noexcept { return raw_.total_ns; }
+    /** In an iterative package, the steps of its loop up to and with this one; else 0. */
+    std::uint32_t loop_step() const noexcept { return raw_.loop_step; }
+    /** The steps of the loop in all; else 0. */
+    std::uint32_t loop_step_count() const noexcept { return raw_.loop_step_count; }
+    /** How many tensors go from step to step of an iterative package; else 0. */
+    std::uint64_t latent_count() const noexcept { return raw_.latent_count; }
+    /** One of them, as this step has made it; `index` is below latent_count(). */
+    tensor_view latent(std::uint64_t index) const noexcept { return tensor_view(raw_.latents[index]); }
     const oxp_event &raw() const noexcept { return raw_; }
     oxp_event &raw() noexcept { return raw_; }
 

@@ -104,8 +104,7 @@ fn settings(max_tokens: u64) -> RunSettings {
     RunSettings {
         max_tokens: Some(max_tokens),
         stop_on_eos: false,
-        chunk_size: None,
-        all_logits: false,
+        ..RunSettings::default()
     }
 }
 
@@ -335,7 +334,7 @@ fn tiny_llm() {
         assert_eq!(run.tokens(), [2, 4, 3]);
         let mut text = String::new();
         let mut tokens = Vec::new();
-        run.generate(&RunControl::default(), &mut |event| {
+        run.generate(&RunControl::default(), &mut |_, event| {
             text.push_str(&event.text);
             tokens.extend(event.token);
             std::ops::ControlFlow::Continue(())
@@ -391,21 +390,36 @@ fn tiny_codec() {
     });
 }
 
+#[test]
+fn tiny_diffusion() {
+    for_each_mix("tiny-diffusion", &["denoiser", "vae"], |pipeline| {
+        let mut run = Run::new(pipeline, &RunSettings::default()).unwrap();
+        set_floats(&mut run, "denoiser.cond", &[1, 4], &[1.0, 2.0, 3.0, 4.0]);
+        set_floats(&mut run, "denoiser.sample", &[1, 4], &[0.0; 4]);
+        let control = RunControl::default();
+        for done in 1..=3 {
+            let event = run.step(&control).unwrap();
+            assert_eq!(event.progress.unwrap().done, done);
+            assert_eq!(event.finish.is_some(), done == 3);
+        }
+        run.finish(&control).unwrap();
+        assert_eq!(read_floats(&run, "denoiser.denoised"), [0.875, 1.75, 2.625, 3.5]);
+        assert_eq!(read_floats(&run, "vae.image"), [2.75, 4.5, 6.25, 8.0]);
+    });
+}
+
 /// Strategies of later issues are refused with a reason, never run in another way.
 #[test]
 fn later_strategies_are_refused() {
-    for (name, strategy) in [
-        ("tiny-diffusion", "iterative"),
-        ("tiny-tts-nested", "nested_autoregressive"),
-    ] {
-        let Some(path) = package(name) else { continue };
-        let source = PackageSource::Directory(path);
-        let options = PipelineOptions::default();
-        let error = Pipeline::open(&runtime(), &source, &options, None, &RunControl::default()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains(strategy), "{error}");
-        assert!(Pipeline::estimate(&runtime(), &source).unwrap().weight_bytes > 0);
-    }
+    let Some(path) = package("tiny-tts-nested") else {
+        return;
+    };
+    let source = PackageSource::Directory(path);
+    let options = PipelineOptions::default();
+    let error = Pipeline::open(&runtime(), &source, &options, None, &RunControl::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("nested_autoregressive"), "{error}");
+    assert!(Pipeline::estimate(&runtime(), &source).unwrap().weight_bytes > 0);
 }
 
 /// What a repeated step feeds and what it gives crosses the seam without a copy.

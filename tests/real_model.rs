@@ -93,7 +93,7 @@ fn open((embedding, decoder): (BackendChoice, BackendChoice)) -> Pipeline {
 fn answer(run: &mut Run) -> (Vec<i32>, String, Option<FinishReason>) {
     let (mut tokens, mut text) = (Vec::new(), String::new());
     let finish = run
-        .generate(&RunControl::default(), &mut |event| {
+        .generate(&RunControl::default(), &mut |_, event| {
             tokens.extend(event.token);
             text.push_str(&event.text);
             ControlFlow::Continue(())

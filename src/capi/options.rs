@@ -65,6 +65,16 @@ pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 ///   "logits"          "last" or "all": the positions of which a pass over several tokens
 ///                     keeps the logits, for oxp_run_get_tensor; default "last", the only
 ///                     ones that choosing a token needs
+///   "num_steps"       steps of an iterative package's loop, 1 to 100000; default: the
+///                     package's. Not where the package lists the timesteps of its own
+///   "start_step"      the first step of the loop that runs, 0 to num_steps - 1; default: the
+///                     package's. The loop's input is then what the steps before would have
+///                     made of it
+///   "guidance_scale"  how far an iterative package's guidance goes, 0 to 1000; 1 is none;
+///                     default: the package's
+///   "seed"            what the noise of an iterative package with a scheduler is drawn from,
+///                     0 to 2^64 - 1; default 0. The same seed gives the same noise, on every
+///                     system
 ///   "timeout_ms"      milliseconds after which a step, generate, forward, finish or
 ///                     execute call fails
 pub const OXP_OPTIONS_RUN: u32 = 4;
@@ -314,16 +324,32 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
             settings.chunk_size = Some(number(key, value, 1, u32::MAX.into())? as usize);
         }
         "logits" => settings.all_logits = all_logits(key, value)?,
+        "num_steps" => settings.num_steps = Some(number(key, value, 1, MOST_STEPS)?),
+        "start_step" => settings.start_step = Some(number(key, value, 0, MOST_STEPS - 1)?),
+        "guidance_scale" => settings.guidance_scale = Some(guidance_scale(key, value)?),
+        "seed" => settings.seed = Some(number(key, value, 0, u64::MAX)?),
         "timeout_ms" => options.timeout = Some(milliseconds(key, value)?),
         #[cfg(feature = "test-hooks")]
         "test_panic" => options.test_hook.set(key, value)?,
         _ => {
-            let known = ["max_tokens", "stop_on_eos", "chunk_size", "logits", "timeout_ms"];
+            let known = [
+                "max_tokens",
+                "stop_on_eos",
+                "chunk_size",
+                "logits",
+                "num_steps",
+                "start_step",
+                "guidance_scale",
+                "seed",
+                "timeout_ms",
+            ];
             return Err(unknown(key, "a run", &known));
         }
     }
     Ok(())
 }
+
+const MOST_STEPS: u64 = crate::pipeline::MAX_STEPS as u64;
 
 #[cfg(feature = "native")]
 const DISABLE_PASSES: &str = "native.disable_passes";
@@ -400,6 +426,13 @@ fn number(key: &str, value: &str, least: u64, most: u64) -> Result<u64> {
     let number = digits.and_then(|digits| digits.parse::<u64>().ok());
     let number = number.filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| invalid(key, value, &format!("a whole number from {least} to {most}")))
+}
+
+fn guidance_scale(key: &str, value: &str) -> Result<f64> {
+    let most = crate::pipeline::MAX_GUIDANCE;
+    let scale = value.parse::<f64>().ok();
+    let scale = scale.filter(|scale| (0.0..=most).contains(scale));
+    scale.ok_or_else(|| invalid(key, value, &format!("a number from 0 to {most}")))
 }
 
 fn threads(key: &str, value: &str) -> Result<usize> {

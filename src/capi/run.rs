@@ -19,10 +19,11 @@ use super::pipeline::{PipelineObject, oxp_pipeline};
 use super::status::{OXP_ERR_CANCELLED, oxp_status};
 use super::strings::{Out, array, text};
 use super::structs::{InfoOut, info_struct};
+use super::tensor::{borrow, oxp_tensor_in};
 
 /// Why a run is finished: not yet; an end token was chosen; as many tokens were chosen as
 /// were allowed; the sequence is as long as the model takes; a package without a token
-/// loop has run.
+/// loop has run, an iterative one all of its steps.
 pub const OXP_FINISH_NONE: u32 = 0;
 pub const OXP_FINISH_END_OF_TEXT: u32 = 1;
 pub const OXP_FINISH_MAX_TOKENS: u32 = 2;
@@ -66,15 +67,26 @@ pub struct oxp_event {
     pub generated_tokens: u64,
     /// Nanoseconds of this step in components that run once for a prompt.
     pub prompt_components_ns: u64,
-    /// Nanoseconds of this step in every_step components other than the decoder.
+    /// Nanoseconds of this step in every_step components other than the decoder or denoiser.
     pub step_components_ns: u64,
-    /// Nanoseconds of this step in the decoder.
+    /// Nanoseconds of this step in the decoder, or in the denoiser of an iterative package.
     pub decoder_ns: u64,
     /// Nanoseconds of the whole step.
     pub total_ns: u64,
+    /// In an iterative package, the steps of its loop up to and with this one, those that
+    /// "start_step" leaves out included; else 0.
+    pub loop_step: u32,
+    /// The steps of the loop in all; else 0.
+    pub loop_step_count: u32,
+    /// What goes from step to step of an iterative package (its "latents"), as this step has
+    /// made it: `latent_count` tensors, one for each edge of the denoiser to itself, in the
+    /// order of the package. Borrowed until the next call on the run that changes it; in a
+    /// callback, until that returns. NULL if there are none.
+    pub latents: *const oxp_tensor_in,
+    pub latent_count: u64,
 }
 
-info_struct!(oxp_event, 88);
+info_struct!(oxp_event, 112);
 
 /// Told each step of oxp_run_generate, on the calling thread. Returns 0 to go on; anything
 /// else ends the call with OXP_ERR_CANCELLED. The step that it was told about has happened.
@@ -89,6 +101,21 @@ pub(super) struct RunState {
     test_hook: TestHook,
     /// What the last event handed out points into.
     text: Text,
+    latents: Latents,
+}
+
+/// Views of a run's values, for an event to point to.
+#[derive(Default)]
+struct Latents(Vec<oxp_tensor_in>);
+
+// SAFETY: the pointers are never followed here; they are those of a run that is moved to
+// another thread together with them.
+unsafe impl Send for Latents {}
+
+impl Latents {
+    fn of(run: &Run) -> Self {
+        Latents(run.latents().map(borrow).collect())
+    }
 }
 
 impl Object for RunObject {
@@ -122,11 +149,15 @@ impl RunState {
     /// The event for C; its text lives until the next event.
     fn event(&mut self, event: &Event) -> oxp_event {
         self.text = Text::verbatim(&event.text);
-        plain_event(event, &self.text)
+        self.latents = match event.progress {
+            Some(_) => Latents::of(&self.run),
+            None => Latents::default(),
+        };
+        plain_event(event, &self.text, &self.latents)
     }
 }
 
-fn plain_event(event: &Event, text: &Text) -> oxp_event {
+fn plain_event(event: &Event, text: &Text, latents: &Latents) -> oxp_event {
     let (finish_reason, finish_index) = event.finish.map_or((OXP_FINISH_NONE, -1), finish_code);
     oxp_event {
         struct_size: size_of::<oxp_event>() as u32,
@@ -143,7 +174,19 @@ fn plain_event(event: &Event, text: &Text) -> oxp_event {
         step_components_ns: nanoseconds(event.timings.step_components),
         decoder_ns: nanoseconds(event.timings.decoder),
         total_ns: nanoseconds(event.timings.total),
+        loop_step: event.progress.map_or(0, |progress| count(progress.done)),
+        loop_step_count: event.progress.map_or(0, |progress| count(progress.count)),
+        latents: match latents.0.is_empty() {
+            true => std::ptr::null(),
+            false => latents.0.as_ptr(),
+        },
+        latent_count: latents.0.len() as u64,
     }
+}
+
+/// Steps of a loop, which are far fewer than a u32 can count.
+fn count(steps: usize) -> u32 {
+    u32::try_from(steps).unwrap_or(u32::MAX)
 }
 
 pub(super) fn nanoseconds(duration: Duration) -> u64 {
@@ -185,6 +228,7 @@ pub unsafe extern "C" fn oxp_run_create(
                 timeout: options.timeout,
                 test_hook: options.test_hook,
                 text: Text::new(""),
+                latents: Latents::default(),
             };
             out.set(handle::create(RunObject(Serial::new(state))));
             Ok(())
@@ -251,7 +295,8 @@ pub unsafe extern "C" fn oxp_run_append_text(
 }
 
 /// Feeds what has not run yet, chooses a token and appends it; `event` says what happened.
-/// A package without a token loop runs once and finishes with OXP_FINISH_COMPLETED.
+/// An iterative package takes one step of its loop instead, and finishes with
+/// OXP_FINISH_COMPLETED after the last; a package without a loop runs once and finishes so.
 /// `cancel` may be NULL.
 ///
 /// Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
@@ -302,12 +347,16 @@ pub unsafe extern "C" fn oxp_run_generate(
             let mut state = run.0.enter()?;
             let control = state.control(cancel)?;
             let mut answer = 0;
-            let mut tell = |event: &Event| {
+            let mut tell = |run: &Run, event: &Event| {
                 let Some(on_event) = on_event else {
                     return ControlFlow::Continue(());
                 };
                 let text = Text::verbatim(&event.text);
-                let event = plain_event(event, &text);
+                let latents = match event.progress {
+                    Some(_) => Latents::of(run),
+                    None => Latents::default(),
+                };
+                let event = plain_event(event, &text, &latents);
                 answer = outside(|| on_event(user_data, &raw const event));
                 match answer {
                     0 => ControlFlow::Continue(()),
@@ -398,8 +447,8 @@ pub unsafe extern "C" fn oxp_run_rewind(
     }
 }
 
-/// Runs the final_only components; their outputs are then values of the run. `cancel` may
-/// be NULL.
+/// Runs the final_only components; their outputs are then values of the run. In an iterative
+/// package they may run after any step, over what that has made. `cancel` may be NULL.
 ///
 /// Errors: as oxp_run_step.
 #[unsafe(no_mangle)]

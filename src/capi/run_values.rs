@@ -40,7 +40,11 @@ info_struct!(oxp_run_stats, 56);
 
 /// Sets an input that the request brings, "vision_encoder.pixel_values"; it is checked
 /// against the port and copied at once. Another value than before makes the components that
-/// depend on it run again.
+/// depend on it run again. An input that the denoiser of an iterative package loops to is
+/// what the loop starts from; with a scheduler that may be left to noise, where the port
+/// declares its shape. "denoiser.PORT.uncond" sets what stands at the input PORT where
+/// guidance leaves the conditioning out (a negative prompt); if it is not set, zeros do for
+/// the conditioning.
 ///
 /// Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
 /// "component.port", or an input that the pipeline feeds itself), OXP_ERR_STRUCT_SIZE,
@@ -91,7 +95,8 @@ pub unsafe extern "C" fn oxp_run_clear_input(
 }
 
 /// A value of the run, "component.port": an output as it was last computed, or an input
-/// that was set. `tensor`, whose content before the call does not matter, gets a view
+/// that was set; at an input that the denoiser of an iterative package loops to, what the
+/// last step has made for it. `tensor`, whose content before the call does not matter, gets a view
 /// without a copy, borrowed until the next call on the run that changes it, or until the
 /// run is freed.
 ///

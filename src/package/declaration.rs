@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Location;
+use super::scheduler::SchedulerConfig;
 
 /// A value and where it was said.
 #[derive(Clone, Debug)]
@@ -161,6 +162,8 @@ pub(crate) struct StrategyDeclaration {
     pub model: Option<Said<String>>,
     /// Components that the stages of a composite name.
     pub staged: Vec<Said<String>>,
+    /// The loop of an `iterative` strategy, alone or as a stage of a composite.
+    pub iterative: Option<IterativeDeclaration>,
     /// Tokens to choose.
     pub max_tokens: Option<u64>,
     /// A strategy that is understood but that this version does not run.
@@ -172,10 +175,31 @@ pub(crate) struct StrategyDeclaration {
 pub(crate) enum StrategyKind {
     Autoregressive,
     SinglePass,
+    Iterative,
     /// With a token loop among its stages, or without.
     Composite {
         token_loop: bool,
     },
+}
+
+/// A denoiser that runs again and again over what it made.
+#[derive(Debug)]
+pub(crate) struct IterativeDeclaration {
+    /// The component, where the strategy names it.
+    pub denoiser: Option<Said<String>>,
+    pub num_steps: usize,
+    pub start_step: usize,
+    pub timestep_input: Option<Said<String>>,
+    /// One for each of the steps.
+    pub timesteps: Option<Said<Vec<f64>>>,
+    pub scheduler: Option<Said<SchedulerConfig>>,
+    /// The input that tells what to make, and what guidance leaves out once.
+    pub conditioning_input: Option<Said<String>>,
+    /// 1: no guidance.
+    pub guidance_scale: f64,
+    /// Whether it is a stage that comes after the one that chooses tokens.
+    pub after_tokens: bool,
+    pub at: Location,
 }
 
 /// The author's defaults, as far as a greedy run reads them.

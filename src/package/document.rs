@@ -249,12 +249,34 @@ impl<'d> Cursor<'d> {
         .ok_or_else(|| self.wrong_type(&format!("an integer of at least {least}")))
     }
 
+    /// An integer of at least `least` and at most `most`.
+    pub fn count_up_to(&self, least: u64, most: u64) -> Result<u64, PackageError> {
+        match self.node.value {
+            NodeValue::Int(value) => u64::try_from(value)
+                .ok()
+                .filter(|value| (least..=most).contains(value)),
+            _ => None,
+        }
+        .ok_or_else(|| self.wrong_type(&format!("an integer from {least} to {most}")))
+    }
+
     pub fn number(&self) -> Result<f64, PackageError> {
         match self.node.value {
             NodeValue::Int(value) => Ok(value as f64),
             NodeValue::Float(value) if value.is_finite() => Ok(value),
             _ => Err(self.wrong_type("a finite number")),
         }
+    }
+
+    /// A number that is `good`.
+    pub fn number_where(&self, expected: &str, good: impl Fn(f64) -> bool) -> Result<f64, PackageError> {
+        let number = match self.node.value {
+            NodeValue::Int(value) => Some(value as f64),
+            NodeValue::Float(value) => Some(value),
+            _ => None,
+        };
+        let number = number.filter(|number| number.is_finite() && good(*number));
+        number.ok_or_else(|| self.wrong_type(expected))
     }
 
     pub fn token_id(&self) -> Result<i32, PackageError> {
@@ -359,18 +381,17 @@ impl<'d> Fields<'d> {
     }
 
     pub fn required(&mut self, name: &'static str, expected: &str) -> Result<Cursor<'d>, PackageError> {
+        self.get(name).ok_or_else(|| self.missing(name, expected))
+    }
+
+    /// The error of a field that is not there.
+    pub fn missing(&self, name: &str, expected: &str) -> PackageError {
         let location = Location {
             key: join(&self.at.key, name),
             ..self.at.location()
         };
-        self.get(name).ok_or_else(|| {
-            PackageError::new(
-                location,
-                PackageErrorKind::MissingField {
-                    expected: expected.to_owned(),
-                },
-            )
-        })
+        let expected = expected.to_owned();
+        PackageError::new(location, PackageErrorKind::MissingField { expected })
     }
 
     pub fn text(&mut self, name: &'static str) -> Result<Option<&'d str>, PackageError> {

@@ -14,6 +14,7 @@ use super::{Location, PackageError, PackageErrorKind};
 const CAPABILITIES: &[&str] = &[
     "autoregressive",
     "composite",
+    "iterative",
     "multi_component",
     "phases",
     "single_pass",

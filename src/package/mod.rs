@@ -12,12 +12,14 @@ mod document;
 mod error;
 mod files;
 mod io_bindings;
+mod iteration;
 mod json;
 mod metadata;
 mod open;
 mod outline;
 mod resolve;
 mod roles;
+mod scheduler;
 mod source;
 mod spec;
 mod strategy;
@@ -30,7 +32,8 @@ pub use source::PackageSource;
 pub(crate) use open::Package;
 pub(crate) use outline::ModelOutline;
 pub(crate) use resolve::resolve;
+pub(crate) use scheduler::{BetaSchedule, Prediction, SchedulerConfig, SchedulerKind, Spacing};
 pub(crate) use spec::{
-    AbsentDim, ComponentSpec, InputSource, InputSpec, OutputDim, OutputRef, OutputRole, OutputSpec,
-    PipelineSpec, TokenLoop,
+    ComponentSpec, InputDim, InputSource, InputSpec, Iteration, LoopState, OutputDim, OutputRef, OutputRole,
+    OutputSpec, PipelineSpec, TokenLoop,
 };

@@ -5,10 +5,11 @@ use crate::component::{ComponentIo, DataType, Dim, Port, Shape};
 use super::declaration::{
     ComponentDeclaration, Declaration, EdgeDeclaration, Phase, Said, StrategyKind, ZeroDim,
 };
+use super::iteration;
 use super::roles::{self, Roles};
 use super::spec::{
-    Absent, AbsentDim, ComponentSpec, InputSource, InputSpec, OutputDim, OutputRef, OutputRole, OutputSpec,
-    PipelineSpec, TokenLoop,
+    Absent, ComponentSpec, InputDim, InputSource, InputSpec, LoopState, OutputDim, OutputRef, OutputRole,
+    OutputSpec, PipelineSpec, TokenLoop,
 };
 use super::structure::Structure;
 use super::{Location, PackageError, PackageErrorKind};
@@ -19,9 +20,11 @@ pub(super) const OUTPUT_IDS: &str = "output_ids";
 /// Turns names into indices, given the ports of every component, in the same order.
 pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<PipelineSpec, PackageError> {
     let declaration = &structure.declaration;
+    let mut states = Vec::new();
     let mut edges = Vec::new();
     for edge in &declaration.edges {
-        edges.push(resolve_edge(declaration, edge, ios, structure.decoder)?);
+        let edge = resolve_edge(structure, edge, ios, &mut states)?;
+        edges.push(edge);
     }
     edges.extend(cross_kv_edges(declaration, ios, &edges)?);
     let mut leading_to: Vec<Vec<&Edge>> = declaration.components.iter().map(|_| Vec::new()).collect();
@@ -34,16 +37,25 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
     let phases = phases(structure, &edges, ios);
     let mut components = Vec::new();
     let mut token_loop = None;
+    let mut guidance = None;
     for (index, (component, io)) in declaration.components.iter().zip(ios).enumerate() {
         let phase = phases.get(index).copied().unwrap_or(Phase::PromptOnly);
         let is_decoder = structure.decoder == Some(index);
+        let is_denoiser = structure.denoiser == Some(index);
+        // Tokens come by the step only where they are chosen.
+        let tokens_are_steps = structure.decoder.is_some() || structure.denoiser.is_none();
+        let reads_steps = is_decoder || (phase == Phase::EveryStep && tokens_are_steps);
         let leading_here = leading_to.get(index).map_or(&[][..], Vec::as_slice);
         let fed: Vec<&str> = leading_here
             .iter()
             .filter_map(|edge| io.inputs.get(edge.input).map(|port| port.name.as_str()))
             .collect();
         let positions = declaration.positions_input.as_ref().filter(|_| is_decoder);
-        let mut roles = roles::find(component, io, &fed, phase, is_decoder, positions)?;
+        let mut roles = roles::find(component, io, &fed, reads_steps, is_decoder, positions)?;
+        if is_denoiser {
+            iteration::check_denoiser(structure, component, phase)?;
+            iteration::bind_timestep(structure, component, io, &mut roles)?;
+        }
         if is_decoder {
             if phase != Phase::EveryStep {
                 return Err(said_invalid(
@@ -52,27 +64,29 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
                 ));
             }
             let logits = roles::logits(component, io, &roles, |output| {
-                edges.iter().any(|edge| {
-                    edge.from
-                        == Some(OutputRef {
-                            component: index,
-                            output,
-                        })
-                })
+                let from = OutputRef {
+                    component: index,
+                    output,
+                };
+                edges.iter().any(|edge| edge.source == InputSource::Edge(from))
             })?;
             token_loop = Some(TokenLoop {
                 decoder: index,
                 logits,
             });
         }
-        components.push(resolve_component(
+        let resolved = resolve_component(
             declaration,
             component,
             io,
             phase,
             &mut roles,
             leading_here.iter().copied(),
-        )?);
+        )?;
+        if is_denoiser {
+            guidance = iteration::find_guidance(structure, component, io, &resolved.inputs)?;
+        }
+        components.push(resolved);
     }
     check_phases(declaration, &edges, &phases)?;
     check_embedders(structure, &components, &edges, ios)?;
@@ -80,9 +94,11 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         components,
         order: structure.order.clone(),
         token_loop,
+        iteration: iteration::resolve(structure, states, guidance),
         strategy: match declaration.strategy.kind {
             StrategyKind::Autoregressive => "autoregressive",
             StrategyKind::SinglePass => "single_pass",
+            StrategyKind::Iterative => "iterative",
             StrategyKind::Composite { .. } => "composite",
         },
         max_tokens: declaration.strategy.max_tokens,
@@ -93,8 +109,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
 }
 
 struct Edge {
-    /// `None`: the tokens that the loop publishes.
-    from: Option<OutputRef>,
+    source: InputSource,
     from_component: usize,
     to: usize,
     input: usize,
@@ -143,12 +158,14 @@ pub(super) fn mismatch(
     )
 }
 
+/// `states` gets what the denoiser's edges to itself carry.
 fn resolve_edge(
-    declaration: &Declaration,
+    structure: &Structure,
     edge: &EdgeDeclaration,
     ios: &[ComponentIo],
-    decoder: Option<usize>,
+    states: &mut Vec<LoopState>,
 ) -> Result<Edge, PackageError> {
+    let declaration = &structure.declaration;
     let unknown = || said_invalid(&edge.from.at, "an end of the edge is no component".to_owned());
     let (from_component, to) = declaration.ends(edge).ok_or_else(unknown)?;
     let (Some(from_io), Some(to_io)) = (ios.get(from_component), ios.get(to)) else {
@@ -161,11 +178,18 @@ fn resolve_edge(
         &edge.to.value.port,
         &edge.to.at,
     )?;
-    let published = decoder == Some(from_component)
-        && edge.from.value.port == OUTPUT_IDS
-        && from_io.output(OUTPUT_IDS).is_none();
-    let (from, carried) = if published {
-        (None, Some(DataType::Int64))
+    let no_output = from_io.output(&edge.from.value.port).is_none();
+    let published =
+        structure.decoder == Some(from_component) && edge.from.value.port == OUTPUT_IDS && no_output;
+    let looped = match no_output && structure.denoiser == Some(from_component) {
+        true => iteration::looped_input(structure, &edge.from.value.port),
+        false => None,
+    };
+    let (source, carried) = if published {
+        (InputSource::OutputIds, Some(DataType::Int64))
+    } else if let Some(state) = looped {
+        let port = from_io.input(&edge.from.value.port);
+        (InputSource::LoopResult { state }, port.and_then(Port::dtype))
     } else {
         let output = port_index(
             &edge.from.value.component,
@@ -178,7 +202,14 @@ fn resolve_edge(
             component: from_component,
             output,
         };
-        (Some(reference), from_io.outputs.get(output).and_then(Port::dtype))
+        let port = from_io.outputs.get(output);
+        if from_component == to && structure.denoiser == Some(to) {
+            states.push(iteration::loop_state(structure, edge, from_io, input, output)?);
+            let state = states.len() - 1;
+            (InputSource::Loop { state }, port.and_then(Port::dtype))
+        } else {
+            (InputSource::Edge(reference), port.and_then(Port::dtype))
+        }
     };
     let wanted = to_io.inputs.get(input).and_then(Port::dtype);
     let (Some(carried), Some(wanted)) = (carried, wanted) else {
@@ -210,7 +241,7 @@ fn resolve_edge(
         ));
     }
     Ok(Edge {
-        from,
+        source,
         from_component,
         to,
         input,
@@ -266,7 +297,7 @@ fn cross_kv_edges(
                 return Err(mismatch(&component.name, to_port, &said.at, expected));
             }
             made.push(Edge {
-                from: Some(OutputRef {
+                source: InputSource::Edge(OutputRef {
                     component: from_component,
                     output,
                 }),
@@ -282,7 +313,7 @@ fn cross_kv_edges(
 
 /// Phases as declared; else a decoder, and who makes the embeddings that it reads, in
 /// every step, and others for the prompt. What a single pass does not need does not run by
-/// itself.
+/// itself. A denoiser has its own default, and what reads its results runs at the end.
 fn phases(structure: &Structure, edges: &[Edge], ios: &[ComponentIo]) -> Vec<Phase> {
     let declaration = &structure.declaration;
     let embedders: HashSet<usize> = edges
@@ -291,13 +322,22 @@ fn phases(structure: &Structure, edges: &[Edge], ios: &[ComponentIo]) -> Vec<Pha
         .map(|edge| edge.from_component)
         .collect();
     let needed = needed(structure, edges);
+    let denoiser = structure
+        .denoiser
+        .and_then(|index| declaration.components.get(index))
+        .and_then(|component| component.phase.as_ref())
+        .map_or_else(|| iteration::default_phase(structure), |said| said.value);
+    let after_denoiser = after_denoiser(structure, edges);
     let default = |index: usize, component: &ComponentDeclaration| {
         let in_loop = structure.decoder == Some(index)
             || (structure.decoder.is_some() && component.component_type == "decoder")
             || embedders.contains(&index);
         match needed.get(index) {
             Some(false) => Phase::OnDemand,
+            _ if structure.denoiser == Some(index) => denoiser,
             _ if in_loop => Phase::EveryStep,
+            _ if after_denoiser.get(index) == Some(&true) && denoiser == Phase::EveryStep => Phase::FinalOnly,
+            _ if after_denoiser.get(index) == Some(&true) => denoiser,
             _ => Phase::PromptOnly,
         }
     };
@@ -326,12 +366,7 @@ fn needed(structure: &Structure, edges: &[Edge]) -> Vec<bool> {
     let Some(model) = model else {
         return vec![true; declaration.components.len()];
     };
-    let mut sources: Vec<Vec<usize>> = declaration.components.iter().map(|_| Vec::new()).collect();
-    for edge in edges {
-        if let Some(sources) = sources.get_mut(edge.to) {
-            sources.push(edge.from_component);
-        }
-    }
+    let sources = sources(structure, edges);
     let mut needed: Vec<bool> = declaration
         .components
         .iter()
@@ -349,6 +384,37 @@ fn needed(structure: &Structure, edges: &[Edge]) -> Vec<bool> {
         }
     }
     needed
+}
+
+/// Of each component, those that feed it.
+fn sources(structure: &Structure, edges: &[Edge]) -> Vec<Vec<usize>> {
+    let components = &structure.declaration.components;
+    let mut sources: Vec<Vec<usize>> = components.iter().map(|_| Vec::new()).collect();
+    for edge in edges {
+        if let Some(sources) = sources.get_mut(edge.to) {
+            sources.push(edge.from_component);
+        }
+    }
+    sources
+}
+
+/// Of each component, whether it reads what comes of the denoiser.
+fn after_denoiser(structure: &Structure, edges: &[Edge]) -> Vec<bool> {
+    let mut after = vec![false; structure.declaration.components.len()];
+    let Some(denoiser) = structure.denoiser else {
+        return after;
+    };
+    let sources = sources(structure, edges);
+    // Sources first.
+    for &index in &structure.order {
+        let mut sources = sources.get(index).into_iter().flatten();
+        let reads =
+            sources.any(|&from| from != index && (from == denoiser || after.get(from) == Some(&true)));
+        if let Some(flag) = after.get_mut(index) {
+            *flag = reads;
+        }
+    }
+    after
 }
 
 /// Whether an edge carries the embeddings of the sequence that the decoder reads.
@@ -435,8 +501,7 @@ fn resolve_component<'e>(
     edges: impl Iterator<Item = &'e Edge>,
 ) -> Result<ComponentSpec, PackageError> {
     for edge in edges {
-        let source = edge.from.map_or(InputSource::OutputIds, InputSource::Edge);
-        roles.bind(component, io, edge.input, source, &edge.at)?;
+        roles.bind(component, io, edge.input, edge.source, &edge.at)?;
     }
     let mut inputs = Vec::new();
     for (index, port) in io.inputs.iter().enumerate() {
@@ -449,6 +514,7 @@ fn resolve_component<'e>(
                 inputs.push(InputSpec {
                     source,
                     dtype: DataType::Float32,
+                    dims: Vec::new(),
                     absent: None,
                 });
                 continue;
@@ -473,6 +539,10 @@ fn resolve_component<'e>(
         inputs.push(InputSpec {
             source,
             dtype,
+            dims: match source {
+                InputSource::Timestep => iteration::timestep_dims(io, index),
+                _ => Vec::new(),
+            },
             absent: None,
         });
     }
@@ -553,7 +623,7 @@ fn output_dims(io: &ComponentIo, port: &Port) -> Option<Vec<OutputDim>> {
         .collect()
 }
 
-fn find_symbol(io: &ComponentIo, name: &str, except: Option<usize>) -> Option<(usize, usize)> {
+pub(super) fn find_symbol(io: &ComponentIo, name: &str, except: Option<usize>) -> Option<(usize, usize)> {
     io.inputs.iter().enumerate().find_map(|(input, port)| {
         if except == Some(input) {
             return None;
@@ -573,11 +643,11 @@ fn absent_dim(
     index: usize,
     dim: &ZeroDim,
     port: &Said<String>,
-) -> Result<AbsentDim, PackageError> {
+) -> Result<InputDim, PackageError> {
     match dim {
-        ZeroDim::Fixed(size) => Ok(AbsentDim::Fixed(*size)),
+        ZeroDim::Fixed(size) => Ok(InputDim::Fixed(*size)),
         ZeroDim::Symbol(name) => match find_symbol(io, name, Some(index)) {
-            Some((input, axis)) => Ok(AbsentDim::SameAs { input, axis }),
+            Some((input, axis)) => Ok(InputDim::SameAs { input, axis }),
             None => Err(said_invalid(
                 &port.at,
                 format!(

@@ -1,6 +1,6 @@
 use crate::component::{ComponentIo, DataType, Dim, Port, shown};
 
-use super::declaration::{ComponentDeclaration, Phase, Said, SequenceSource};
+use super::declaration::{ComponentDeclaration, Said, SequenceSource};
 use super::resolve::{mismatch, port_index};
 use super::spec::InputSource;
 use super::{Location, PackageError, PackageErrorKind};
@@ -47,13 +47,14 @@ impl Roles {
     }
 }
 
-/// Binds the roles of a component. `fed` names the inputs that edges lead to, `positions`
-/// the one that the package's section on positions is about.
+/// Binds the roles of a component. `reads_steps` says whether its input of the sequence, tokens
+/// of each step, is found where no binding names it. `fed` names the inputs that edges lead to,
+/// `positions` the one that the package's section on positions is about.
 pub(super) fn find(
     component: &ComponentDeclaration,
     io: &ComponentIo,
     fed: &[&str],
-    phase: Phase,
+    reads_steps: bool,
     is_decoder: bool,
     positions: Option<&Said<String>>,
 ) -> Result<Roles, PackageError> {
@@ -72,7 +73,7 @@ pub(super) fn find(
             })
             .collect()
     };
-    if is_decoder || phase == Phase::EveryStep {
+    if reads_steps {
         infer_sequence(component, io, fed, &free(&roles), is_decoder, &mut roles)?;
     }
     if is_decoder {

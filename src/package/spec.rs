@@ -1,6 +1,7 @@
 use crate::component::{ComponentIo, DataType, Shape};
 
-use super::declaration::Phase;
+use super::declaration::{Phase, Said};
+use super::scheduler::SchedulerConfig;
 
 /// A pipeline that can be run: every name has become an index, and every input of every
 /// component has exactly one source. Made by `resolve` only, so an index cannot be wrong.
@@ -11,6 +12,7 @@ pub(crate) struct PipelineSpec {
     /// Component indices, each after those that feed it.
     pub order: Vec<usize>,
     pub token_loop: Option<TokenLoop>,
+    pub iteration: Option<Iteration>,
     pub strategy: &'static str,
     /// Tokens to choose, by the package's strategy.
     pub max_tokens: Option<u64>,
@@ -26,6 +28,55 @@ pub(crate) struct TokenLoop {
     pub decoder: usize,
     /// Index among the decoder's outputs.
     pub logits: usize,
+}
+
+/// A component that runs again and again over what it made.
+#[derive(Clone, Debug)]
+pub(crate) struct Iteration {
+    pub denoiser: usize,
+    /// What goes from step to step, in the order of the package's edges; never empty.
+    pub states: Vec<LoopState>,
+    /// At least 1.
+    pub num_steps: usize,
+    /// Less than `num_steps`.
+    pub start_step: usize,
+    /// One for each step, as the package says them.
+    pub timesteps: Option<Said<Vec<f64>>>,
+    /// How the output becomes the next state; without one it takes the state's place.
+    pub scheduler: Option<Said<SchedulerConfig>>,
+    pub guidance: Option<Guidance>,
+}
+
+/// Classifier-free guidance: in each step the denoiser runs once without its conditioning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Guidance {
+    /// The input that is zeros then, or what the host has set for it.
+    pub input: usize,
+    /// 1: none, unless the host says another.
+    pub scale: f64,
+}
+
+impl PipelineSpec {
+    /// Whether each step of a run is one of the denoiser's loop.
+    pub fn has_steps(&self) -> bool {
+        self.iteration.is_some() && self.token_loop.is_none()
+    }
+}
+
+impl Iteration {
+    /// The most steps that a loop may have.
+    pub const MAX_STEPS: usize = 100_000;
+    /// The most that guidance may be scaled by.
+    pub const MAX_GUIDANCE: f64 = 1000.0;
+}
+
+/// A self-edge: the input's next value is made of the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LoopState {
+    pub input: usize,
+    pub output: usize,
+    /// The input's shape, where it declares one; a batch that it leaves open is 1.
+    pub shape: Option<Shape>,
 }
 
 #[derive(Debug)]
@@ -46,6 +97,8 @@ pub(crate) struct ComponentSpec {
 pub(crate) struct InputSpec {
     pub source: InputSource,
     pub dtype: DataType,
+    /// The shape of a value that the loop makes, where that is not the source's own.
+    pub dims: Vec<InputDim>,
     /// What stands in when the source has no value.
     pub absent: Option<Absent>,
 }
@@ -67,6 +120,12 @@ pub(crate) enum InputSource {
     Past { output: usize },
     /// What this component's output left: recurrent state.
     State { output: usize },
+    /// What goes from step to step of the denoiser, for the denoiser: at first the host's value.
+    Loop { state: usize },
+    /// The same as the denoiser's last step left it, for other components.
+    LoopResult { state: usize },
+    /// The timestep of the denoiser's step, in every element.
+    Timestep,
     /// The host's value. Not required: the graph has a default.
     Request { required: bool },
 }
@@ -81,11 +140,11 @@ pub(crate) struct OutputRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Absent {
     pub modality: String,
-    pub dims: Vec<AbsentDim>,
+    pub dims: Vec<InputDim>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AbsentDim {
+pub(crate) enum InputDim {
     Fixed(i64),
     /// As long as this axis of another input of the component.
     SameAs {

@@ -1,6 +1,8 @@
-use super::declaration::{Phase, Said, StrategyDeclaration, StrategyKind};
-use super::document::Cursor;
+use super::declaration::{IterativeDeclaration, Phase, Said, StrategyDeclaration, StrategyKind};
+use super::document::{Cursor, Fields};
 use super::metadata::{PHASES, StagePhase, said};
+use super::scheduler::read_scheduler;
+use super::spec::Iteration;
 use super::{PackageError, PackageErrorKind};
 
 /// Strategies as the metadata names them.
@@ -9,6 +11,7 @@ enum Kind {
     Autoregressive,
     SinglePass,
     Composite,
+    Iterative,
     /// Understood, not run by this version.
     Later,
 }
@@ -17,8 +20,8 @@ const KINDS: &[(&str, Kind)] = &[
     ("autoregressive", Kind::Autoregressive),
     ("single_pass", Kind::SinglePass),
     ("composite", Kind::Composite),
-    ("iterative", Kind::Later),
-    ("diffusion_steps", Kind::Later),
+    ("iterative", Kind::Iterative),
+    ("diffusion_steps", Kind::Iterative),
     ("nested_autoregressive", Kind::Later),
 ];
 
@@ -56,6 +59,17 @@ pub(super) fn read_strategy(
             None => None,
         };
         let one = read_one(&inner)?;
+        if let (Some(said), Some(iterative)) = (&run_on, &one.declaration.iterative)
+            && iterative.denoiser.is_none()
+        {
+            return Err(PackageError::new(
+                said.at.clone(),
+                PackageErrorKind::Invalid {
+                    message: "the stage's strategy does not name the denoiser that this is the phase of"
+                        .to_owned(),
+                },
+            ));
+        }
         phases.extend(one.phase(run_on));
         let named = one.declaration.model.iter().chain(&one.declaration.decoder);
         whole.staged.extend(named.cloned());
@@ -70,6 +84,15 @@ pub(super) fn read_strategy(
                 whole.max_tokens = one.declaration.max_tokens;
             }
             Kind::SinglePass => {}
+            Kind::Iterative => {
+                if whole.iterative.is_some() {
+                    return Err(inner.unsupported("more than one iterative stage"));
+                }
+                whole.iterative = one.declaration.iterative.map(|iterative| IterativeDeclaration {
+                    after_tokens: whole.kind == StrategyKind::Composite { token_loop: true },
+                    ..iterative
+                });
+            }
             Kind::Later => {
                 whole.unsupported = whole.unsupported.or(one.declaration.unsupported);
             }
@@ -92,6 +115,7 @@ fn empty(kind: StrategyKind, at: &Cursor<'_>) -> StrategyDeclaration {
         decoder: None,
         model: None,
         staged: Vec::new(),
+        iterative: None,
         max_tokens: None,
         unsupported: None,
         at: at.location(),
@@ -118,6 +142,10 @@ fn read_one(at: &Cursor<'_>) -> Result<OneStrategy, PackageError> {
             declaration.kind = StrategyKind::Composite { token_loop: false };
             fields.skip(&["stages"]);
         }
+        Kind::Iterative => {
+            declaration.kind = StrategyKind::Iterative;
+            declaration.iterative = Some(read_iterative(&mut fields, at)?);
+        }
         Kind::Later => {
             if let Some(kind_at) = kind_at {
                 declaration.unsupported = Some(Said {
@@ -132,12 +160,88 @@ fn read_one(at: &Cursor<'_>) -> Result<OneStrategy, PackageError> {
     Ok(OneStrategy { kind, declaration })
 }
 
+/// The most steps that a loop may have.
+const MAX_STEPS: u64 = Iteration::MAX_STEPS as u64;
+
+fn read_iterative(fields: &mut Fields<'_>, at: &Cursor<'_>) -> Result<IterativeDeclaration, PackageError> {
+    let denoiser = fields.get("denoiser").map(said).transpose()?;
+    let timestep_input = fields.get("timestep_input").map(said).transpose()?;
+    let timesteps = match fields.get("timesteps") {
+        Some(list) => Some(Said {
+            value: list
+                .items()?
+                .map(|timestep| timestep.number())
+                .collect::<Result<Vec<f64>, _>>()?,
+            at: list.location(),
+        }),
+        None => None,
+    };
+    let steps = match (fields.get("num_steps"), &timesteps) {
+        (Some(steps), _) => {
+            let count = steps.count_up_to(1, MAX_STEPS)?;
+            if let Some(timesteps) = &timesteps
+                && timesteps.value.len() as u64 != count
+            {
+                return Err(steps.invalid(format!(
+                    "{count} steps and {} timesteps, at {}; give one timestep for each step",
+                    timesteps.value.len(),
+                    timesteps.at
+                )));
+            }
+            count
+        }
+        (None, Some(timesteps)) if (1..=MAX_STEPS).contains(&(timesteps.value.len() as u64)) => {
+            timesteps.value.len() as u64
+        }
+        (None, _) => {
+            let expected = format!("how often the denoiser runs, an integer from 1 to {MAX_STEPS}");
+            return Err(fields.missing("num_steps", &expected));
+        }
+    };
+    let start_step = match fields.get("start_step") {
+        Some(start) => start.count_up_to(0, steps - 1)?,
+        None => 0,
+    };
+    let scheduler = fields
+        .get("scheduler_config")
+        .map(|scheduler| read_scheduler(&scheduler))
+        .transpose()?;
+    let conditioning_input = fields.get("cfg_conditioning_input").map(said).transpose()?;
+    let guidance_scale = match fields.get("guidance_scale") {
+        Some(scale) => {
+            let expected = format!("a number from 0 to {}", Iteration::MAX_GUIDANCE);
+            let range = 0.0..=Iteration::MAX_GUIDANCE;
+            let value = scale.number_where(&expected, |value| range.contains(&value))?;
+            if value != 1.0 && conditioning_input.is_none() {
+                return Err(scale.invalid(
+                    "the strategy names no cfg_conditioning_input, which guidance leaves out once in each step",
+                ));
+            }
+            value
+        }
+        None => 1.0,
+    };
+    Ok(IterativeDeclaration {
+        denoiser,
+        num_steps: steps as usize,
+        start_step: start_step as usize,
+        timestep_input,
+        timesteps,
+        scheduler,
+        conditioning_input,
+        guidance_scale,
+        after_tokens: false,
+        at: at.location(),
+    })
+}
+
 impl OneStrategy {
     /// What the strategy says of the phase of the component that it names.
     fn phase(&self, run_on: Option<Said<Phase>>) -> Option<StagePhase> {
         let component = match self.kind {
             Kind::Autoregressive => self.declaration.decoder.as_ref()?,
             Kind::SinglePass => self.declaration.model.as_ref()?,
+            Kind::Iterative => self.declaration.iterative.as_ref()?.denoiser.as_ref()?,
             Kind::Composite | Kind::Later => return None,
         };
         let phase = match (run_on, self.kind) {
@@ -146,7 +250,8 @@ impl OneStrategy {
                 value: Phase::EveryStep,
                 at: component.at.clone(),
             },
-            // A component that a single pass only names keeps the default of its type.
+            // A component that a single pass only names keeps the default of its type; when a
+            // denoiser runs depends on the other stages.
             (None, _) => return None,
         };
         Some(StagePhase {

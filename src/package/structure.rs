@@ -3,6 +3,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::component::{listed, shown};
 
 use super::declaration::{Declaration, EdgeDeclaration, Said, StrategyKind};
+use super::scheduler::SchedulerConfig;
 use super::{PackageError, PackageErrorKind};
 
 /// A declaration whose names of components are all known, without a double edge and
@@ -14,6 +15,8 @@ pub(crate) struct Structure {
     pub order: Vec<usize>,
     /// The component that chooses tokens, if there is a token loop.
     pub decoder: Option<usize>,
+    /// The component that an iterative strategy runs again and again.
+    pub denoiser: Option<usize>,
 }
 
 /// Checks what can be checked without the graphs.
@@ -39,20 +42,42 @@ pub(crate) fn check(declaration: Declaration) -> Result<Structure, PackageError>
         .model
         .iter()
         .chain(&strategy.decoder)
+        .chain(
+            strategy
+                .iterative
+                .iter()
+                .filter_map(|iterative| iterative.denoiser.as_ref()),
+        )
         .chain(&strategy.staged)
     {
         declaration.index_of(&named.value, named)?;
     }
-    let order = topological_order(&declaration)?;
+    let denoiser = find_denoiser(&declaration)?;
+    let order = topological_order(&declaration, denoiser)?;
     let decoder = find_decoder(&declaration)?;
-    if let Some(component) = decoder.and_then(|index| declaration.components.get(index))
-        && let Some(modality) = &component.when_present
+    for (index, role) in [(decoder, "decoder"), (denoiser, "denoiser")] {
+        if let Some(component) = index.and_then(|index| declaration.components.get(index))
+            && let Some(modality) = &component.when_present
+        {
+            return Err(PackageError::new(
+                modality.at.clone(),
+                PackageErrorKind::Invalid {
+                    message: format!(
+                        "component \"{}\" is the {role}, which runs in every step whatever the request brings",
+                        shown(&component.name)
+                    ),
+                },
+            ));
+        }
+    }
+    if let Some(component) = denoiser.and_then(|index| declaration.components.get(index))
+        && denoiser == decoder
     {
         return Err(PackageError::new(
-            modality.at.clone(),
+            declaration.strategy.at.clone(),
             PackageErrorKind::Invalid {
                 message: format!(
-                    "component \"{}\" is the decoder, which runs in every step whatever the request brings",
+                    "component \"{}\" is both the decoder and the denoiser",
                     shown(&component.name)
                 ),
             },
@@ -62,7 +87,24 @@ pub(crate) fn check(declaration: Declaration) -> Result<Structure, PackageError>
         declaration,
         order,
         decoder,
+        denoiser,
     })
+}
+
+impl Structure {
+    /// The scheduler of an iterative strategy, if it has one.
+    pub fn scheduler(&self) -> Option<&SchedulerConfig> {
+        let iterative = self.declaration.strategy.iterative.as_ref()?;
+        iterative.scheduler.as_ref().map(|said| &said.value)
+    }
+
+    /// The denoiser's name; empty if there is none.
+    pub fn denoiser_name(&self) -> &str {
+        let component = self
+            .denoiser
+            .and_then(|index| self.declaration.components.get(index));
+        component.map_or("", |component| &component.name)
+    }
 }
 
 impl Declaration {
@@ -99,14 +141,15 @@ impl Declaration {
 }
 
 /// Components in an order in which each comes after its sources; among equals, the
-/// package's order. A component that feeds itself is the loop of an iterative strategy.
-fn topological_order(declaration: &Declaration) -> Result<Vec<usize>, PackageError> {
-    let iterative = declaration.strategy.unsupported.is_some();
+/// package's order. A denoiser may feed itself: that is the loop. Of a strategy that is not run
+/// by this version, any component may.
+fn topological_order(declaration: &Declaration, denoiser: Option<usize>) -> Result<Vec<usize>, PackageError> {
+    let not_run = declaration.strategy.unsupported.is_some();
     let edges: Vec<(usize, usize, &EdgeDeclaration)> = declaration
         .edges
         .iter()
         .filter_map(|edge| declaration.ends(edge).map(|(from, to)| (from, to, edge)))
-        .filter(|(from, to, _)| from != to || !iterative)
+        .filter(|(from, to, _)| from != to || !(not_run || denoiser == Some(*to)))
         .collect();
     let count = declaration.components.len();
     // How many edges each waits for, and whom it feeds.
@@ -182,6 +225,50 @@ fn circle(
     PackageError::new(at, PackageErrorKind::Cycle { path: names })
 }
 
+/// The component that an iterative strategy is about: named by it, or the only one that can
+/// be. It feeds itself.
+fn find_denoiser(declaration: &Declaration) -> Result<Option<usize>, PackageError> {
+    let Some(iterative) = &declaration.strategy.iterative else {
+        return Ok(None);
+    };
+    let components = &declaration.components;
+    let found = match &iterative.denoiser {
+        Some(named) => declaration.component_index(&named.value),
+        None => {
+            let typed = components
+                .iter()
+                .map(|component| component.component_type == "denoiser");
+            only(typed).or((components.len() == 1).then_some(0))
+        }
+    };
+    let Some((index, component)) = found.and_then(|index| Some((index, components.get(index)?))) else {
+        return Err(PackageError::new(
+            iterative.at.clone(),
+            PackageErrorKind::Invalid {
+                message: format!(
+                    "the strategy does not name its denoiser, and not exactly one component is of type denoiser; \
+                     the components are {}",
+                    listed(&declaration.component_names())
+                ),
+            },
+        ));
+    };
+    let loops = |edge: &EdgeDeclaration| declaration.ends(edge) == Some((index, index));
+    if declaration.edges.iter().any(loops) {
+        return Ok(Some(index));
+    }
+    Err(PackageError::new(
+        component.at.clone(),
+        PackageErrorKind::Invalid {
+            message: format!(
+                "no edge of pipeline.dataflow leads from an output of the denoiser \"{}\" to an input of it; that \
+                 is what goes from step to step",
+                shown(&component.name)
+            ),
+        },
+    ))
+}
+
 /// The component that chooses tokens: named by the strategy, or the only one that can be.
 fn find_decoder(declaration: &Declaration) -> Result<Option<usize>, PackageError> {
     let strategy = &declaration.strategy;
@@ -189,7 +276,9 @@ fn find_decoder(declaration: &Declaration) -> Result<Option<usize>, PackageError
         return Ok(None);
     }
     match strategy.kind {
-        StrategyKind::SinglePass | StrategyKind::Composite { token_loop: false } => return Ok(None),
+        StrategyKind::SinglePass
+        | StrategyKind::Iterative
+        | StrategyKind::Composite { token_loop: false } => return Ok(None),
         StrategyKind::Autoregressive | StrategyKind::Composite { token_loop: true } => {}
     }
     if let Some(named) = &strategy.decoder {

@@ -1,6 +1,6 @@
 use half::{bf16, f16};
 
-use crate::component::{DataType, TensorView};
+use crate::component::{DataType, TensorError, TensorView};
 
 /// Calls `each` with every element of a float32, float16 or bfloat16 tensor as f32 (exact
 /// for all three); `false` for another type.
@@ -25,14 +25,39 @@ fn for_each_f32(dtype: DataType, bytes: &[u8], mut each: impl FnMut(f32)) -> boo
 pub(super) fn convert_floats(from: TensorView<'_>, to: DataType, to_bytes: &mut [u8]) -> bool {
     let mut chunks = to_bytes.chunks_exact_mut(to.size());
     for_each_f32(from.dtype(), from.bytes(), |value| {
-        let Some(chunk) = chunks.next() else { return };
-        match to {
-            DataType::Float32 => chunk.copy_from_slice(&value.to_le_bytes()),
-            DataType::Float16 => chunk.copy_from_slice(&f16::from_f32(value).to_le_bytes()),
-            DataType::Bfloat16 => chunk.copy_from_slice(&bf16::from_f32(value).to_le_bytes()),
-            _ => {}
+        if let Some(chunk) = chunks.next() {
+            write_float(to, chunk, value);
         }
     })
+}
+
+/// Floats in the bytes of a float32, float16 or bfloat16 tensor, rounded to nearest even.
+pub(super) fn write_floats(dtype: DataType, bytes: &mut [u8], values: impl Iterator<Item = f32>) {
+    for (chunk, value) in bytes.chunks_exact_mut(dtype.size()).zip(values) {
+        write_float(dtype, chunk, value);
+    }
+}
+
+fn write_float(dtype: DataType, chunk: &mut [u8], value: f32) {
+    match dtype {
+        DataType::Float32 => chunk.copy_from_slice(&value.to_le_bytes()),
+        DataType::Float16 => chunk.copy_from_slice(&f16::from_f32(value).to_le_bytes()),
+        DataType::Bfloat16 => chunk.copy_from_slice(&bf16::from_f32(value).to_le_bytes()),
+        _ => {}
+    }
+}
+
+/// The elements of a float32, float16 or bfloat16 tensor, in memory that is used again; none of
+/// another type.
+pub(super) fn read_floats(tensor: TensorView<'_>, values: &mut Vec<f32>) -> Result<(), TensorError> {
+    values.clear();
+    let count = tensor.bytes().len() / tensor.dtype().size();
+    let bytes = count.saturating_mul(size_of::<f32>());
+    values
+        .try_reserve(count)
+        .map_err(|_| TensorError::OutOfMemory { bytes: bytes as u64 })?;
+    for_each_f32(tensor.dtype(), tensor.bytes(), |value| values.push(value));
+    Ok(())
 }
 
 /// The last row (along the last axis) of a float tensor, as f32. `None` when there is no
@@ -74,6 +99,18 @@ fn fill<const N: usize>(bytes: &mut [u8], one: [u8; N]) {
     bytes
         .chunks_exact_mut(N)
         .for_each(|chunk| chunk.copy_from_slice(&one));
+}
+
+/// A number in every element of an int32, int64, float32, float16 or bfloat16 tensor; integers
+/// lose what is behind the point.
+pub(super) fn write_number(dtype: DataType, bytes: &mut [u8], number: f64) {
+    match dtype {
+        DataType::Int32 | DataType::Int64 => write_integers(dtype, bytes, std::iter::repeat(number as i64)),
+        DataType::Float32 => fill(bytes, (number as f32).to_le_bytes()),
+        DataType::Float16 => fill(bytes, f16::from_f64(number).to_le_bytes()),
+        DataType::Bfloat16 => fill(bytes, bf16::from_f64(number).to_le_bytes()),
+        _ => {}
+    }
 }
 
 /// Integers in the bytes of an int32 or int64 tensor.

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use crate::component::{Dim, Port};
 
-use super::{ComponentInfo, Pipeline};
+use super::{ComponentInfo, IterationInfo, Pipeline};
 
 /// A pipeline as JSON, for people and tools.
 pub(super) fn describe(pipeline: &Pipeline) -> Value {
@@ -12,12 +12,24 @@ pub(super) fn describe(pipeline: &Pipeline) -> Value {
         "metadata_file": package.metadata_file.display().to_string(),
         "strategy": package.strategy,
         "decoder": package.decoder,
+        "iteration": package.iteration.as_ref().map(iteration),
         "eos_token_ids": package.eos_token_ids,
         "context_length": package.context_length,
         "kv_bytes_per_token": pipeline.kv_bytes_per_token(),
         "tokenizer": pipeline.tokenizer().map(|tokenizer| json!({ "vocab_size": tokenizer.vocab_size() })),
         "chat_template": pipeline.chat_template().is_some(),
         "components": pipeline.components().iter().map(component).collect::<Vec<_>>(),
+    })
+}
+
+fn iteration(info: &IterationInfo) -> Value {
+    json!({
+        "denoiser": info.denoiser,
+        "looped_inputs": info.looped_inputs,
+        "num_steps": info.num_steps,
+        "start_step": info.start_step,
+        "scheduler": info.scheduler,
+        "guidance_scale": info.guidance_scale,
     })
 }
 

@@ -89,6 +89,9 @@ pub enum RequestError {
         what: &'static str,
         strategy: &'static str,
     },
+    /// Of an iterative package.
+    #[error("the loop has taken no step yet; step first")]
+    NoSteps,
     #[error("no logits yet; step, or compute them with forward")]
     NoLogits,
     #[error("component \"{component}\": logits hold NaN at index {index}; no token can be chosen from them")]
@@ -102,6 +105,18 @@ pub enum RequestError {
         display_shape(.found), display_shape(.expected)
     )]
     CarriedShape {
+        component: String,
+        port: String,
+        found: Vec<i64>,
+        expected: Vec<i64>,
+    },
+    /// Of a denoiser with a scheduler.
+    #[error(
+        "component \"{component}\": output \"{port}\" has shape {}, expected {}, the shape of the state that the \
+         scheduler makes another of",
+        display_shape(.found), display_shape(.expected)
+    )]
+    LoopShape {
         component: String,
         port: String,
         found: Vec<i64>,
@@ -170,7 +185,8 @@ impl PipelineError {
                 | R::WrongPhase { component, .. }
                 | R::NanLogits { component, .. }
                 | R::EmptyLogits { component }
-                | R::CarriedShape { component, .. },
+                | R::CarriedShape { component, .. }
+                | R::LoopShape { component, .. },
             ) => Some(component),
             PipelineError::Request(_) | PipelineError::Text(_) => None,
         }
@@ -187,7 +203,8 @@ impl PipelineError {
                 | R::NotSettable { port, .. }
                 | R::MissingInput { port, .. }
                 | R::NoValue { port, .. }
-                | R::CarriedShape { port, .. },
+                | R::CarriedShape { port, .. }
+                | R::LoopShape { port, .. },
             ) => Some(port),
             PipelineError::Request(_) | PipelineError::Text(_) => None,
         }
@@ -272,9 +289,12 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::SequenceFull { .. }
         | R::WrongPhase { .. }
         | R::NoTokenLoop { .. }
-        | R::NoLogits => ErrorKind::InvalidState,
+        | R::NoLogits
+        | R::NoSteps => ErrorKind::InvalidState,
         R::NoTokenizer => ErrorKind::Unsupported,
-        R::NanLogits { .. } | R::EmptyLogits { .. } | R::CarriedShape { .. } => ErrorKind::RunFailed,
+        R::NanLogits { .. } | R::EmptyLogits { .. } | R::CarriedShape { .. } | R::LoopShape { .. } => {
+            ErrorKind::RunFailed
+        }
     }
 }
 

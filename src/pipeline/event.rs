@@ -13,10 +13,21 @@ pub struct Event {
     /// Natural logarithm of the chosen token's probability under softmax of the logits;
     /// 0 when there is no token.
     pub logprob: f32,
+    /// Where the loop of an iterative package is; `None` for others.
+    pub progress: Option<Progress>,
     /// Set when the run is finished with this event.
     pub finish: Option<FinishReason>,
     pub usage: Usage,
     pub timings: Timings,
+}
+
+/// How far a loop is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Steps up to and with the one that was taken, those left out by `start_step` included.
+    pub done: usize,
+    /// Steps in all.
+    pub count: usize,
 }
 
 /// Tokens counted over the whole run.
@@ -33,8 +44,9 @@ pub struct Usage {
 pub struct Timings {
     /// prompt_only components; zero unless they ran in this step.
     pub prompt_components: Duration,
-    /// every_step components other than the decoder.
+    /// every_step components other than the decoder or the denoiser.
     pub step_components: Duration,
+    /// The decoder, or the denoiser.
     pub decoder: Duration,
     /// The whole step.
     pub total: Duration,

@@ -52,11 +52,13 @@ impl Pool {
             components,
             caches,
             output_ids,
+            states,
             ..
         } = self;
         let values = Values {
             components,
             output_ids,
+            states,
         };
         let caches = caches.get_mut(index).map(Vec::as_mut_slice).unwrap_or_default();
         let outcome =

@@ -1,12 +1,14 @@
 //! A loaded pipeline and its runs: the pool of values, phases, the step loop.
 //!
 //! [`Pipeline`] is shared by any number of [`Run`]s. `open` puts a pipeline together, `run`
-//! is what a caller does with one request, `step` the loop, `pool` the values and
-//! `execute` the one place that calls a component. Nothing here reads files or knows which backends exist.
+//! is what a caller does with one request, `step` the loop over tokens, `denoise` the one of
+//! an iterative package, `pool` the values and `execute` the one place that calls a component.
+//! Nothing here reads files or knows which backends exist.
 
 mod backend;
 mod cache;
 mod convert;
+mod denoise;
 mod describe;
 mod error;
 mod event;
@@ -15,15 +17,22 @@ mod open;
 mod pool;
 mod request;
 mod run;
+mod states;
 mod step;
 mod transcript;
 mod value;
 
 pub use crate::package::Phase;
 pub use error::{ErrorKind, PipelineError, RequestError};
-pub use event::{Event, Timings, Usage};
+pub use event::{Event, Progress, Timings, Usage};
 pub use open::{
-    ComponentEstimate, ComponentInfo, Estimate, LoadProgress, OnProgress, PackageInfo, Pipeline,
-    PipelineOptions,
+    ComponentEstimate, ComponentInfo, Estimate, IterationInfo, LoadProgress, OnProgress, PackageInfo,
+    Pipeline, PipelineOptions,
 };
 pub use run::{Run, RunSettings, RunStats};
+
+/// The most steps that the loop of an iterative package may have.
+pub const MAX_STEPS: usize = crate::package::Iteration::MAX_STEPS;
+
+/// The most that guidance may be scaled by.
+pub const MAX_GUIDANCE: f64 = crate::package::Iteration::MAX_GUIDANCE;

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::component::{
-    Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, ModelSource, RunControl,
+    Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, DataType, Dim, ModelSource,
+    RunControl,
 };
+use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
-    InputSource, ModelOutline, OutputRef, OutputRole, OutputSpec, Package, PackageSource, Phase,
-    PipelineSpec, resolve,
+    InputSource, ModelOutline, OutputRef, OutputRole, OutputSpec, Package, PackageError, PackageErrorKind,
+    PackageSource, Phase, PipelineSpec, resolve,
 };
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, SpecialTokens, Tokenizer};
@@ -63,14 +65,30 @@ pub struct PackageInfo {
     pub format: &'static str,
     /// The metadata file that was taken.
     pub metadata_file: PathBuf,
-    /// `autoregressive`, `single_pass` or `composite`.
+    /// `autoregressive`, `single_pass`, `iterative` or `composite`.
     pub strategy: &'static str,
     /// The component that chooses tokens, if there is a token loop.
     pub decoder: Option<String>,
+    /// The loop of an iterative strategy, alone or as a stage.
+    pub iteration: Option<IterationInfo>,
     /// Any of these ends the text.
     pub eos_token_ids: Vec<i32>,
     /// The most tokens that a sequence may have, if the package says so.
     pub context_length: Option<u64>,
+}
+
+/// A component that runs again and again over what it made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IterationInfo {
+    pub denoiser: String,
+    /// The inputs that take what the step before has made, in the order of the package's edges.
+    pub looped_inputs: Vec<String>,
+    pub num_steps: usize,
+    pub start_step: usize,
+    /// `ddim`, `euler`, ...
+    pub scheduler: Option<&'static str>,
+    /// Set where guidance is possible; 1 is none.
+    pub guidance_scale: Option<f64>,
 }
 
 /// How far loading is; given before each component and once at the end.
@@ -247,6 +265,7 @@ impl Pipeline {
             .collect();
         let mut spec = resolve(&package.structure, &ios)?;
         grow_in_place(&mut spec, &opened);
+        check_schedule(runtime, &spec)?;
         check_control(control)?;
         let tokenizer = match package.tokenizer_files()? {
             None => None,
@@ -319,6 +338,21 @@ impl Pipeline {
             metadata_file: package.metadata_file.clone(),
             strategy: spec.strategy,
             decoder: decoder.map(|component| component.name.clone()),
+            iteration: spec.iteration.as_ref().and_then(|iteration| {
+                let component = spec.components.get(iteration.denoiser)?;
+                let looped = iteration
+                    .states
+                    .iter()
+                    .filter_map(|state| component.io.inputs.get(state.input));
+                Some(IterationInfo {
+                    denoiser: component.name.clone(),
+                    looped_inputs: looped.map(|port| port.name.clone()).collect(),
+                    num_steps: iteration.num_steps,
+                    start_step: iteration.start_step,
+                    scheduler: iteration.scheduler.as_ref().map(|said| said.value.kind.name()),
+                    guidance_scale: iteration.guidance.map(|guidance| guidance.scale),
+                })
+            }),
             eos_token_ids: spec.eos_token_ids.clone(),
             context_length: spec.context_length,
         };
@@ -402,6 +436,40 @@ impl Pipeline {
     pub(super) fn shared(&self) -> &PipelineShared {
         &self.0
     }
+}
+
+/// That the scheduler has as many steps as the package asks for. Fractions of timesteps that an
+/// integer input loses are a warning.
+fn check_schedule(runtime: &Runtime, spec: &PipelineSpec) -> Result<(), PipelineError> {
+    let Some(iteration) = &spec.iteration else {
+        return Ok(());
+    };
+    let Some(scheduler) = &iteration.scheduler else {
+        return Ok(());
+    };
+    let listed = iteration.timesteps.as_ref();
+    let timesteps = listed.map(|said| said.value.as_slice());
+    let schedule = Schedule::new(&scheduler.value, iteration.num_steps, timesteps).map_err(|error| {
+        let at = match (&error, listed) {
+            (ScheduleError::TooManySteps { .. }, _) | (_, None) => &scheduler.at,
+            (_, Some(listed)) => &listed.at,
+        };
+        let message = error.to_string();
+        PackageError::new(at.clone(), PackageErrorKind::Invalid { message })
+    })?;
+    let component = spec.components.get(iteration.denoiser);
+    let inputs = component.map_or(&[][..], |component| &component.inputs);
+    let timestep = inputs.iter().find(|input| input.source == InputSource::Timestep);
+    let integer = timestep.is_some_and(|input| matches!(input.dtype, DataType::Int32 | DataType::Int64));
+    let fraction = schedule.steps.iter().find(|step| step.timestep.fract() != 0.0);
+    if let (true, Some(step)) = (integer, fraction) {
+        let message = format!(
+            "{}: timesteps such as {} lose their fractions at the denoiser's input for them, which takes integers",
+            scheduler.at, step.timestep
+        );
+        runtime.log(LogLevel::Warning, &message);
+    }
+    Ok(())
 }
 
 /// Notes which caches a component makes longer where they lie: those of which its session says

@@ -1,12 +1,14 @@
 use std::ops::Range;
 
 use crate::component::{ComponentError, ComponentErrorKind, Port, Shape, TensorError, TensorView};
-use crate::package::{AbsentDim, ComponentSpec, InputSource, InputSpec, OutputRole, PipelineSpec};
+use crate::package::{ComponentSpec, InputDim, InputSource, InputSpec, OutputRole, PipelineSpec};
 
 use super::PipelineError;
 use super::cache::Cache;
-use super::convert::{convert_floats, write_integers, write_ones};
+use super::convert::{write_integers, write_number, write_ones};
 use super::execute::Scratch;
+use super::request::Settable;
+use super::states::States;
 use super::value::{Slot, Value};
 
 /// Every value of a run: request inputs, outputs, caches, and what the loop itself feeds.
@@ -18,6 +20,7 @@ pub(super) struct Pool {
     pub(super) caches: Vec<Vec<Option<Cache>>>,
     /// Chosen tokens, int64 `[1, n]`.
     pub output_ids: Value,
+    pub states: States,
     pub(super) scratch: Scratch,
 }
 
@@ -30,6 +33,35 @@ pub(super) struct ComponentValues {
     /// One for each input: what the loop makes for it (ids, a mask, positions, a converted
     /// or an absent value).
     made: Vec<Value>,
+    /// One for each output: what one pass of a step made, while another one runs.
+    aside: Vec<Value>,
+}
+
+impl ComponentValues {
+    /// Puts what the step under way has made aside.
+    pub fn set_aside(&mut self) {
+        self.aside.resize_with(self.outputs.len(), Value::default);
+        for (slot, aside) in self.outputs.iter_mut().zip(&mut self.aside) {
+            std::mem::swap(&mut slot.back, aside);
+        }
+    }
+
+    /// Takes back what was put aside of an output, as `join` changes it in the light of what has
+    /// been made since.
+    pub fn take_back(
+        &mut self,
+        output: usize,
+        join: impl FnOnce(&mut Value, &Value) -> Result<(), TensorError>,
+    ) -> Result<(), TensorError> {
+        let (Some(slot), Some(aside)) = (self.outputs.get_mut(output), self.aside.get_mut(output)) else {
+            return Ok(());
+        };
+        join(aside, &slot.back)?;
+        std::mem::swap(&mut slot.back, aside);
+        // What a backend owns is given back, our room is kept.
+        aside.clear();
+        Ok(())
+    }
 }
 
 /// What the values of a step are read from.
@@ -37,6 +69,7 @@ pub(super) struct ComponentValues {
 pub(super) struct Values<'p> {
     pub components: &'p [ComponentValues],
     pub output_ids: &'p Value,
+    pub states: &'p States,
 }
 
 /// The tokens that a component runs over.
@@ -62,9 +95,11 @@ impl Pool {
                         .collect(),
                     requests: values(component.inputs.len()),
                     made: values(component.inputs.len()),
+                    aside: Vec::new(),
                 })
                 .collect(),
             caches: spec.components.iter().map(caches_in_place).collect(),
+            states: States::new(spec.iteration.as_ref(), denoiser_inputs(spec)),
             ..Pool::default()
         };
         pool.reset_caches(spec)?;
@@ -175,12 +210,14 @@ impl Pool {
 
     /// Forgets what an unfinished step wrote.
     pub fn roll_back(&mut self) {
+        self.states.leaving_out = false;
         self.slots().for_each(Slot::roll_back);
         self.caches_in_place().for_each(Cache::roll_back);
     }
 
     fn slots(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.components.iter_mut().flat_map(|values| &mut values.outputs)
+        let outputs = self.components.iter_mut().flat_map(|values| &mut values.outputs);
+        outputs.chain(self.states.slots())
     }
 
     /// An output as a component of the step under way sees it.
@@ -200,10 +237,11 @@ impl Pool {
         self.values().request(component, input)
     }
 
-    fn values(&self) -> Values<'_> {
+    pub(super) fn values(&self) -> Values<'_> {
         Values {
             components: &self.components,
             output_ids: &self.output_ids,
+            states: &self.states,
         }
     }
 
@@ -218,8 +256,19 @@ impl Pool {
         Some(value.shape())
     }
 
-    pub fn request_mut(&mut self, component: usize, input: usize) -> Option<&mut Value> {
-        self.components.get_mut(component)?.requests.get_mut(input)
+    /// The host's value at a place.
+    pub fn given(&self, at: Settable) -> Option<TensorView<'_>> {
+        match at.uncond {
+            true => self.states.without(at.input),
+            false => self.request(at.component, at.input),
+        }
+    }
+
+    pub fn given_mut(&mut self, at: Settable) -> Option<&mut Value> {
+        match at.uncond {
+            true => self.states.without_mut(at.input),
+            false => self.components.get_mut(at.component)?.requests.get_mut(at.input),
+        }
     }
 
     /// Makes the outputs of a component unknown, as they were before it first ran.
@@ -295,16 +344,18 @@ impl Pool {
                 // On three axes the same positions, one axis after the other.
                 write_integers(spec.dtype, bytes, (past..past + len).cycle().take(3 * count));
             }
-            InputSource::Edge(from) => match self.output(from.component, from.output) {
-                Some(value) if value.dtype() != spec.dtype => {
-                    let bytes = made.write(spec.dtype, value.shape())?;
-                    if !convert_floats(value, spec.dtype, bytes) {
-                        made.clear();
-                    }
+            InputSource::Timestep => {
+                let shape = self.made_shape(component, index, &spec.dims);
+                let bytes = made.write(spec.dtype, &shape)?;
+                write_number(spec.dtype, bytes, self.states.timestep);
+            }
+            InputSource::Edge(_) | InputSource::LoopResult { .. } => {
+                match self.values().routed(spec.source) {
+                    Some(value) if value.dtype() != spec.dtype => made.convert_from(value, spec.dtype)?,
+                    Some(_) => made.clear(),
+                    None => self.make_absent(component, index, spec, made)?,
                 }
-                Some(_) => made.clear(),
-                None => self.make_absent(component, index, spec, made)?,
-            },
+            }
             InputSource::Request { .. } if self.request(index, input).is_none() => {
                 self.make_absent(component, index, spec, made)?;
             }
@@ -324,20 +375,21 @@ impl Pool {
             made.clear();
             return Ok(());
         };
-        let mut shape = Shape::new();
-        for dim in &absent.dims {
-            let size = match *dim {
-                AbsentDim::Fixed(size) => Some(size),
-                AbsentDim::SameAs { input, axis } => component
-                    .inputs
-                    .get(input)
-                    .and_then(|spec| self.input_shape(index, input, spec))
-                    .and_then(|shape| shape.get(axis).copied()),
-            };
-            // A dim that nobody gives a size is one of an input that is empty too.
-            shape.push(size.unwrap_or(0));
-        }
-        made.write_zeros(spec.dtype, &shape)
+        made.write_zeros(spec.dtype, &self.made_shape(component, index, &absent.dims))
+    }
+
+    /// The shape of a value that the loop makes for an input of a component.
+    fn made_shape(&self, component: &ComponentSpec, index: usize, dims: &[InputDim]) -> Shape {
+        let size = |dim: &InputDim| match *dim {
+            InputDim::Fixed(size) => Some(size),
+            InputDim::SameAs { input, axis } => component
+                .inputs
+                .get(input)
+                .and_then(|spec| self.input_shape(index, input, spec))
+                .and_then(|shape| shape.get(axis).copied()),
+        };
+        // A dim that nobody gives a size is one of an input that is empty too.
+        dims.iter().map(|dim| size(dim).unwrap_or(0)).collect()
     }
 }
 
@@ -350,26 +402,46 @@ impl<'p> Values<'p> {
         self.components.get(component)?.requests.get(input)?.view()
     }
 
+    /// The value that another component has for an input.
+    fn routed(&self, source: InputSource) -> Option<TensorView<'p>> {
+        match source {
+            InputSource::Edge(from) => self.output(from.component, from.output),
+            InputSource::LoopResult { state } => self.states.current(state),
+            _ => None,
+        }
+    }
+
     /// The value that stands at an input. `None`: nothing, the graph has a default, or it is a
     /// cache that is made longer in place.
     pub fn input(&self, component: usize, input: usize, spec: &InputSpec) -> Option<TensorView<'p>> {
+        if let Some(value) = self.states.instead(component, input) {
+            return Some(value);
+        }
         let values = self.components.get(component)?;
         let made = || values.made.get(input)?.view();
         match spec.source {
-            InputSource::Tokens | InputSource::AttentionMask | InputSource::Positions { .. } => made(),
+            InputSource::Tokens
+            | InputSource::AttentionMask
+            | InputSource::Positions { .. }
+            | InputSource::Timestep => made(),
             InputSource::OutputIds => self.output_ids.view(),
-            InputSource::Edge(from) => {
-                let value = self
-                    .output(from.component, from.output)
-                    .filter(|value| value.dtype() == spec.dtype);
-                value.or_else(made)
+            InputSource::Edge(_) | InputSource::LoopResult { .. } => {
+                let value = self.routed(spec.source);
+                value.filter(|value| value.dtype() == spec.dtype).or_else(made)
             }
+            InputSource::Loop { state } => self.states.fed(state),
             InputSource::Past { output } | InputSource::State { output } => {
                 values.outputs.get(output)?.front.view()
             }
             InputSource::Request { .. } => values.requests.get(input)?.view().or_else(made),
         }
     }
+}
+
+fn denoiser_inputs(spec: &PipelineSpec) -> usize {
+    let denoiser = spec.iteration.as_ref().map(|iteration| iteration.denoiser);
+    let component = denoiser.and_then(|denoiser| spec.components.get(denoiser));
+    component.map_or(0, |component| component.inputs.len())
 }
 
 fn caches_in_place(component: &ComponentSpec) -> Vec<Option<Cache>> {

@@ -1,5 +1,5 @@
 use crate::component::{Port, TensorView};
-use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec};
+use crate::package::{ComponentSpec, InputSource, LoopState, OutputRef, PipelineSpec};
 
 use super::pool::Pool;
 use super::{PipelineError, RequestError};
@@ -24,8 +24,8 @@ impl Activity {
     }
 
     /// Notes that something a component reads has changed: it and what it feeds must run
-    /// again. Returns whether a component of the step loop is among them.
-    pub fn spoil(&mut self, spec: &PipelineSpec, component: usize) -> bool {
+    /// again. Returns which those are.
+    pub fn spoil(&mut self, spec: &PipelineSpec, component: usize) -> Vec<bool> {
         self.checked = false;
         let mut spoiled = vec![false; spec.components.len()];
         if let Some(flag) = spoiled.get_mut(component) {
@@ -37,18 +37,20 @@ impl Activity {
             };
             let reads_spoiled = reader.inputs.iter().any(|input| match input.source {
                 InputSource::Edge(OutputRef { component, .. }) => spoiled.get(component) == Some(&true),
+                InputSource::LoopResult { .. } => spec
+                    .iteration
+                    .as_ref()
+                    .is_some_and(|iteration| spoiled.get(iteration.denoiser) == Some(&true)),
                 _ => false,
             });
             if let Some(flag) = spoiled.get_mut(index) {
                 *flag |= reads_spoiled;
             }
         }
-        let mut in_loop = false;
-        for ((fresh, spoiled), component) in self.fresh.iter_mut().zip(spoiled).zip(&spec.components) {
+        for (fresh, spoiled) in self.fresh.iter_mut().zip(&spoiled) {
             *fresh &= !spoiled;
-            in_loop |= spoiled && component.phase == Phase::EveryStep;
         }
-        in_loop
+        spoiled
     }
 
     /// Finds out which components the request brings to run, and that each of those that
@@ -83,6 +85,13 @@ impl Activity {
                         if needed && pool.request(index, input).is_none() {
                             return Err(missing(component, port, "the request").into());
                         }
+                    }
+                    InputSource::Loop { state }
+                        if pool.request(index, input).is_none()
+                            && !pool.states.can_start(looped(spec, state)) =>
+                    {
+                        let from = "the request, for the loop to start from";
+                        return Err(missing(component, port, from).into());
                     }
                     InputSource::Edge(from) if self.active.get(from.component) != Some(&true) => {
                         let left_out = spec.components.get(from.component);
@@ -172,14 +181,48 @@ pub(super) fn unknown_component(spec: &PipelineSpec, name: &str) -> RequestError
     }
 }
 
-/// The index of an input that the host may set.
-pub(super) fn settable(found: &Found<'_>, spec: &PipelineSpec) -> Result<usize, RequestError> {
+/// A place for a value of the host's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Settable {
+    pub component: usize,
+    pub input: usize,
+    /// Whether the value is for the passes that leave the conditioning out.
+    pub uncond: bool,
+}
+
+/// What follows the name of a denoiser's input, for its value in the passes of guidance that
+/// leave the conditioning out.
+const UNCOND: &str = ".uncond";
+
+/// The input of a denoiser with guidance that an address with `.uncond` is about.
+pub(super) fn uncond_input(found: &Found<'_>, spec: &PipelineSpec) -> Option<usize> {
+    let iteration = spec.iteration.as_ref()?;
+    if iteration.denoiser != found.index || iteration.guidance.is_none() {
+        return None;
+    }
+    let name = found.port.strip_suffix(UNCOND)?;
+    let inputs = &found.component.io.inputs;
+    let input = inputs.iter().position(|port| port.name == name)?;
+    let source = found.component.inputs.get(input)?.source;
+    matches!(source, InputSource::Request { .. } | InputSource::Edge(_)).then_some(input)
+}
+
+/// The place of an input that the host may set.
+pub(super) fn settable(found: &Found<'_>, spec: &PipelineSpec) -> Result<Settable, RequestError> {
     let component = found.component;
+    let at = |input: usize, uncond: bool| Settable {
+        component: found.index,
+        input,
+        uncond,
+    };
     let index = component
         .io
         .inputs
         .iter()
         .position(|port| port.name == found.port);
+    if let (None, Some(input)) = (index, uncond_input(found, spec)) {
+        return Ok(at(input, true));
+    }
     let Some((index, input)) = index.and_then(|index| Some((index, component.inputs.get(index)?))) else {
         return Err(RequestError::UnknownPort {
             component: component.name.clone(),
@@ -188,11 +231,14 @@ pub(super) fn settable(found: &Found<'_>, spec: &PipelineSpec) -> Result<usize, 
         });
     };
     let fed_by = match input.source {
-        InputSource::Request { .. } => return Ok(index),
+        InputSource::Request { .. } | InputSource::Loop { .. } => return Ok(at(index, false)),
         InputSource::Tokens => "the run's tokens".to_owned(),
-        InputSource::AttentionMask | InputSource::Positions { .. } => "the step loop".to_owned(),
+        InputSource::AttentionMask | InputSource::Positions { .. } | InputSource::Timestep => {
+            "the step loop".to_owned()
+        }
         InputSource::OutputIds => "the chosen tokens".to_owned(),
         InputSource::Past { .. } | InputSource::State { .. } => "the component's own output".to_owned(),
+        InputSource::LoopResult { state } => looped_address(spec, state),
         InputSource::Edge(from) => {
             let source = spec.components.get(from.component);
             let port = source.and_then(|source| source.io.outputs.get(from.output));
@@ -207,6 +253,22 @@ pub(super) fn settable(found: &Found<'_>, spec: &PipelineSpec) -> Result<usize, 
         component: component.name.clone(),
         port: found.port.to_owned(),
         fed_by,
+    })
+}
+
+fn looped(spec: &PipelineSpec, state: usize) -> Option<&LoopState> {
+    spec.iteration.as_ref()?.states.get(state)
+}
+
+/// The address of a state of the denoiser's loop: the input that it is fed to.
+fn looped_address(spec: &PipelineSpec, state: usize) -> String {
+    let found = spec.iteration.as_ref().and_then(|iteration| {
+        let component = spec.components.get(iteration.denoiser)?;
+        let input = iteration.states.get(state)?.input;
+        Some((component, component.io.inputs.get(input)?))
+    });
+    found.map_or(String::new(), |(component, port)| {
+        format!("{}.{}", component.name, port.name)
     })
 }
 

@@ -7,6 +7,7 @@ use crate::generation::{FinishReason, StopConditions, log_probability};
 use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec, TokenLoop};
 
 use super::convert::write_integers;
+use super::denoise::Steps;
 use super::open::vocabulary;
 use super::pool::{Pool, at_port};
 use super::request::{self, Activity, Found};
@@ -31,6 +32,17 @@ pub struct RunSettings {
     /// needs the last position's alone, and to compute no others saves a good part of a
     /// prompt's work.
     pub all_logits: bool,
+    /// Steps of an iterative package's loop; `None` takes the package's.
+    pub num_steps: Option<u64>,
+    /// The first step of the loop that runs, the others being left out: what the host sets at
+    /// the loop's input is then what they would have made of it. `None` takes the package's.
+    pub start_step: Option<u64>,
+    /// How far an iterative package's guidance goes, 0 to 1000; 1 is none. `None` takes the
+    /// package's.
+    pub guidance_scale: Option<f64>,
+    /// What noise is drawn from, in an iterative package with a scheduler; `None` is 0. The same
+    /// seed gives the same noise, on every system.
+    pub seed: Option<u64>,
 }
 
 impl Default for RunSettings {
@@ -40,6 +52,10 @@ impl Default for RunSettings {
             stop_on_eos: true,
             chunk_size: None,
             all_logits: false,
+            num_steps: None,
+            start_step: None,
+            guidance_scale: None,
+            seed: None,
         }
     }
 }
@@ -88,6 +104,10 @@ pub struct Run {
     /// Tokens that the last pass fed.
     pub(super) last_span: usize,
     pub(super) stats: RunStats,
+    /// The steps of the loop, in an iterative package.
+    pub(super) steps: Option<Steps>,
+    /// The step of the loop that comes next; `None` when it begins anew.
+    pub(super) next_step: Option<usize>,
     finished: Option<FinishReason>,
 }
 
@@ -110,7 +130,16 @@ impl Run {
             .and_then(|token_loop| spec.components.get(token_loop.decoder));
         let keeps_cache = decoder.is_some_and(ComponentSpec::has_cache);
         check_settings(settings, decoder, keeps_cache)?;
+        let steps = match &spec.iteration {
+            Some(iteration) => Some(Steps::new(iteration, settings)?),
+            None => {
+                refuse_steps(settings, spec.strategy)?;
+                None
+            }
+        };
         let max_tokens = settings.max_tokens.or(spec.max_tokens);
+        let mut pool = Pool::new(spec)?;
+        pool.states.starts_as_noise = steps.as_ref().is_some_and(Steps::starts_as_noise);
         Ok(Run {
             pipeline: pipeline.clone(),
             settings: settings.clone(),
@@ -125,7 +154,7 @@ impl Run {
                 context_length: spec.context_length,
             },
             transcript: Transcript::new(pipeline.tokenizer()),
-            pool: Pool::new(spec)?,
+            pool,
             activity: Activity::new(spec),
             ran: 0,
             keeps_cache,
@@ -137,6 +166,8 @@ impl Run {
             logits_are_used: false,
             last_span: 0,
             stats: RunStats::default(),
+            steps,
+            next_step: None,
             finished: None,
         })
     }
@@ -146,22 +177,24 @@ impl Run {
     }
 
     /// Sets a request input, `vision_encoder.pixel_values`; the value is copied and checked
-    /// against the declared port at once. Another value than before makes the components
+    /// against the declared port at once. `denoiser.PORT.uncond` sets what stands at an input of
+    /// a denoiser with guidance where that leaves the conditioning out (a negative prompt);
+    /// zeros do at the conditioning itself if nothing is set. Another value than before makes the components
     /// that depend on it run again, and drops KV that depended on them.
     pub fn set_input(&mut self, address: &str, value: TensorView<'_>) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
         let found = request::find(spec, address)?;
-        let input = request::settable(&found, spec)?;
+        let at = request::settable(&found, spec)?;
         let in_component = |kind| ComponentError::new(found.component.name.as_str(), kind);
-        if let Some(port) = found.component.io.inputs.get(input) {
+        if let Some(port) = found.component.io.inputs.get(at.input) {
             check_value(port, value.dtype(), value.shape()).map_err(in_component)?;
         }
-        let before = self.pool.request(found.index, input);
+        let before = self.pool.given(at);
         if before.is_some_and(|before| request::same(before, value)) {
             return Ok(());
         }
-        if let Some(slot) = self.pool.request_mut(found.index, input) {
+        if let Some(slot) = self.pool.given_mut(at) {
             let mut copy = super::value::Value::default();
             copy.copy_from(value).map_err(|source| {
                 in_component(crate::component::ComponentErrorKind::BadTensor {
@@ -180,9 +213,9 @@ impl Run {
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
         let found = request::find(spec, address)?;
-        let input = request::settable(&found, spec)?;
-        if self.pool.request(found.index, input).is_some() {
-            if let Some(slot) = self.pool.request_mut(found.index, input) {
+        let at = request::settable(&found, spec)?;
+        if self.pool.given(at).is_some() {
+            if let Some(slot) = self.pool.given_mut(at) {
                 slot.clear();
             }
             self.input_changed(&found);
@@ -191,10 +224,27 @@ impl Run {
     }
 
     fn input_changed(&mut self, found: &Found<'_>) {
-        let in_loop = self.activity.spoil(&self.pipeline.shared().spec, found.index);
-        self.restart |= in_loop;
+        self.spoil(found.index);
         if self.finished == Some(FinishReason::Completed) {
             self.finished = None;
+        }
+    }
+
+    /// Something that a component reads has changed.
+    fn spoil(&mut self, component: usize) {
+        let spec = &self.pipeline.shared().spec;
+        let spoiled = self.activity.spoil(spec, component);
+        let is_spoiled = |index: usize| spoiled.get(index) == Some(&true);
+        self.restart |= spec
+            .components
+            .iter()
+            .enumerate()
+            .any(|(index, component)| component.phase == Phase::EveryStep && is_spoiled(index));
+        if let Some(iteration) = &spec.iteration
+            && is_spoiled(iteration.denoiser)
+        {
+            self.pool.states.forget();
+            self.next_step = None;
         }
     }
 
@@ -229,7 +279,8 @@ impl Run {
         Ok(())
     }
 
-    /// Appended or removed tokens: components of the prompt that read them run again.
+    /// Appended or removed tokens: components that read them run again, unless each step brings
+    /// them the new ones.
     fn tokens_changed(&mut self) {
         self.finished = None;
         self.logits_are_used = false;
@@ -239,9 +290,13 @@ impl Run {
         for (index, component) in spec.components.iter().enumerate() {
             let reads_tokens = component.inputs.iter().any(|input| follows_tokens(input.source));
             let ran = self.activity.fresh.get(index) == Some(&true);
-            if reads_tokens && ran && component.phase == Phase::PromptOnly {
-                let in_loop = self.activity.spoil(spec, index);
-                self.restart |= in_loop;
+            let spoiled = match component.phase {
+                Phase::PromptOnly => ran,
+                Phase::EveryStep => spec.token_loop.is_none(),
+                Phase::FinalOnly | Phase::OnDemand => false,
+            };
+            if reads_tokens && spoiled {
+                self.spoil(index);
             }
         }
     }
@@ -255,14 +310,27 @@ impl Run {
         Ok(ids.len())
     }
 
-    /// Feeds what has not run yet, chooses a token and appends it. A package without a
-    /// token loop runs once and gives [`FinishReason::Completed`].
+    /// Feeds what has not run yet, chooses a token and appends it. An iterative package takes
+    /// one step of its loop instead, and gives [`FinishReason::Completed`] with the last; a
+    /// package without a loop runs once and gives that.
     pub fn step(&mut self, control: &RunControl) -> Result<Event, PipelineError> {
         self.refuse_finished()?;
         let Some(token_loop) = self.token_loop() else {
-            let timings = self.run_once(control)?;
-            self.finished = Some(FinishReason::Completed);
-            return Ok(self.event(None, String::new(), 0.0, timings));
+            let pipeline = self.pipeline.clone();
+            let (progress, timings) = match &pipeline.shared().spec.iteration {
+                Some(iteration) => {
+                    let (progress, timings) = self.iterate(iteration, control)?;
+                    (Some(progress), timings)
+                }
+                None => (None, self.run_once(control)?),
+            };
+            if progress.is_none_or(|progress| progress.done >= progress.count) {
+                self.finished = Some(FinishReason::Completed);
+            }
+            return Ok(Event {
+                progress,
+                ..self.event(None, String::new(), 0.0, timings)
+            });
         };
         self.refuse_full()?;
         let timings = self.feed(token_loop, control)?;
@@ -274,15 +342,16 @@ impl Run {
         self.accept(id, choice.logprob, timings)
     }
 
-    /// Steps until the run is finished or `on_event` breaks; `None` in that case.
+    /// Steps until the run is finished or `on_event` breaks; `None` in that case. `on_event` may
+    /// look at the run, at an iterative package's [`latents`](Self::latents) for one.
     pub fn generate(
         &mut self,
         control: &RunControl,
-        on_event: &mut dyn FnMut(&Event) -> ControlFlow<()>,
+        on_event: &mut dyn FnMut(&Run, &Event) -> ControlFlow<()>,
     ) -> Result<Option<FinishReason>, PipelineError> {
         loop {
             let event = self.step(control)?;
-            let go_on = on_event(&event);
+            let go_on = on_event(self, &event);
             if event.finish.is_some() {
                 return Ok(event.finish);
             }
@@ -362,6 +431,7 @@ impl Run {
             token,
             text,
             logprob,
+            progress: None,
             finish: self.finished,
             usage: self.transcript.usage(),
             timings,
@@ -407,12 +477,24 @@ impl Run {
         Ok(())
     }
 
-    /// Runs the final_only components; their outputs are then in the pool.
+    /// What goes from step to step in an iterative package, one value for each edge of the
+    /// denoiser to itself, in the order of the package, as the last step has made them. None
+    /// before the first step.
+    pub fn latents(&self) -> impl Iterator<Item = TensorView<'_>> {
+        let states = &self.pool.states;
+        (0..states.count()).filter_map(|state| states.current(state))
+    }
+
+    /// Runs the final_only components; their outputs are then in the pool. In an iterative
+    /// package they may run after any step, over what that has made.
     pub fn finish(&mut self, control: &RunControl) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
         if self.token_loop().is_some() && !self.has_logits {
             return Err(RequestError::NoLogits.into());
+        }
+        if spec.has_steps() && self.next_step.is_none() {
+            return Err(RequestError::NoSteps.into());
         }
         self.run_asked(control, |index| {
             spec.components
@@ -480,7 +562,8 @@ impl Run {
     }
 
     /// A value of the pool, `component.port`: an output as it was last computed, or a
-    /// request input. Borrowed until the next call that changes the run.
+    /// request input; at an input that a denoiser's edge to itself leads to, what its last step
+    /// has made for it. Borrowed until the next call that changes the run.
     pub fn get_tensor(&self, address: &str) -> Result<TensorView<'_>, PipelineError> {
         let spec = &self.pipeline.shared().spec;
         let found = request::find(spec, address)?;
@@ -502,7 +585,16 @@ impl Run {
             return value.ok_or_else(|| no_value(advice).into());
         }
         if let Some(input) = io.inputs.iter().position(|port| port.name == found.port) {
-            let value = self.pool.request(found.index, input);
+            let source = found.component.inputs.get(input).map(|input| input.source);
+            let looped = match source {
+                Some(InputSource::Loop { state }) => self.pool.states.current(state),
+                _ => None,
+            };
+            let value = looped.or_else(|| self.pool.request(found.index, input));
+            return value.ok_or_else(|| no_value("only inputs that you set can be read").into());
+        }
+        if let Some(input) = request::uncond_input(&found, spec) {
+            let value = self.pool.states.without(input);
             return value.ok_or_else(|| no_value("only inputs that you set can be read").into());
         }
         let decoder = self.token_loop().map(|token_loop| token_loop.decoder);
@@ -587,6 +679,23 @@ fn feeds_logits(spec: &PipelineSpec) -> bool {
     });
     let mut inputs = spec.components.iter().flat_map(|component| &component.inputs);
     inputs.any(|input| matches!(input.source, InputSource::Edge(from) if Some(from) == logits))
+}
+
+/// Settings that are for a loop, where there is none.
+fn refuse_steps(settings: &RunSettings, strategy: &'static str) -> Result<(), RequestError> {
+    let given = [
+        ("num_steps", settings.num_steps.is_some()),
+        ("start_step", settings.start_step.is_some()),
+        ("guidance_scale", settings.guidance_scale.is_some()),
+        ("seed", settings.seed.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some(&(what, _)) => Err(RequestError::InvalidSetting {
+            what,
+            message: format!("for packages with an iterative strategy; this one is {strategy}"),
+        }),
+    }
 }
 
 fn check_settings(

@@ -123,7 +123,7 @@ impl Run {
     }
 
     /// Runs the components of these phases whose values are not there or no longer good.
-    fn run_stale(&mut self, phases: &[Phase], control: &RunControl) -> Result<(), PipelineError> {
+    pub(super) fn run_stale(&mut self, phases: &[Phase], control: &RunControl) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
         for &index in &spec.order {
@@ -140,8 +140,18 @@ impl Run {
         Ok(())
     }
 
-    /// Runs one component over all tokens.
+    /// Runs one component over all tokens, a denoiser with all of its steps.
     pub(super) fn run_over_all(&mut self, index: usize, control: &RunControl) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        match &spec.iteration {
+            Some(iteration) if iteration.denoiser == index => self.denoise_all(spec, iteration, control),
+            _ => self.run_one(index, control),
+        }
+    }
+
+    /// Runs one component over all tokens, once.
+    pub(super) fn run_one(&mut self, index: usize, control: &RunControl) -> Result<(), PipelineError> {
         check_control(control)?;
         let pipeline = self.pipeline.clone();
         let shared = pipeline.shared();
@@ -164,13 +174,13 @@ impl Run {
         Ok(())
     }
 
-    fn runs_in(&self, spec: &PipelineSpec, index: usize, phases: &[Phase]) -> bool {
+    pub(super) fn runs_in(&self, spec: &PipelineSpec, index: usize, phases: &[Phase]) -> bool {
         let active = self.activity.active.get(index) == Some(&true);
         let component = spec.components.get(index);
         active && component.is_some_and(|component| phases.contains(&component.phase))
     }
 
-    fn check_request(&mut self) -> Result<(), PipelineError> {
+    pub(super) fn check_request(&mut self) -> Result<(), PipelineError> {
         if self.activity.checked {
             return Ok(());
         }

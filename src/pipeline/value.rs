@@ -2,6 +2,8 @@ use crate::component::{
     AlignedBytes, ComponentTensor, DataType, OutputResult, Shape, TensorError, TensorView, byte_len,
 };
 
+use super::convert::convert_floats;
+
 /// A tensor that the pool keeps, with memory that is used again and again.
 ///
 /// Either its bytes are in `room`, or a backend made them and `made` holds them; `room`
@@ -108,6 +110,18 @@ impl Value {
     pub fn copy_from(&mut self, view: TensorView<'_>) -> Result<(), TensorError> {
         self.write(view.dtype(), view.shape())?
             .copy_from_slice(view.bytes());
+        Ok(())
+    }
+
+    /// Copies a value as `dtype`: its own, or another one of the float types.
+    pub fn convert_from(&mut self, view: TensorView<'_>, dtype: DataType) -> Result<(), TensorError> {
+        if view.dtype() == dtype {
+            return self.copy_from(view);
+        }
+        let bytes = self.write(dtype, view.shape())?;
+        if !convert_floats(view, dtype, bytes) {
+            self.clear();
+        }
         Ok(())
     }
 

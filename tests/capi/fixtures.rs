@@ -55,7 +55,7 @@ struct Case {
 const IMAGE: &str = "input=vision_encoder.pixel_values:1,3,2,2:0,0.083333333333,0.166666666667,0.25,0.333333333333,\
                      0.416666666667,0.5,0.583333333333,0.666666666667,0.75,0.833333333333,0.916666666667";
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case {
         package: "tiny-gemma4-vlm",
         components: &["vision_encoder", "embedding", "decoder"],
@@ -96,6 +96,20 @@ const CASES: [Case; 7] = [
             "get=vocoder.audio",
         ],
         prints: "0.5 2.5 4.5 6.5 8.5 10.5 12.5 14.5\n1 1 5 5 9 9 13 13 17 17 21 21 25 25 29 29\n",
+    },
+    Case {
+        package: "tiny-diffusion",
+        components: &["denoiser", "vae"],
+        request: &[
+            "input=denoiser.cond:1,4:1,2,3,4",
+            "input=denoiser.sample:1,4:0",
+            "loop=3",
+            "finish",
+            "get=denoiser.denoised",
+            "get=denoiser.sample",
+            "get=vae.image",
+        ],
+        prints: "0.875 1.75 2.625 3.5\n0.875 1.75 2.625 3.5\n2.75 4.5 6.25 8\n",
     },
     // A control: the same package with another image gives another first token.
     Case {

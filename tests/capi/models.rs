@@ -184,6 +184,81 @@ pub fn write_package(folder: &Path) {
     write("bytes_tokenizer.json", BYTES_TOKENIZER.into());
 }
 
+/// Writes the package that iterative.c runs: sample = (sample + cond) / 2, total = total + t,
+/// three times.
+pub fn write_iterative_package(folder: &Path) {
+    let denoiser = Model::new()
+        .input("sample", FLOAT, "[1, 4]")
+        .input("cond", FLOAT, "[1, 4]")
+        .input("total", FLOAT, "[]")
+        .input("t", FLOAT, "[]")
+        .output("denoised", FLOAT, "[1, 4]")
+        .output("next_total", FLOAT, "[]")
+        .initializer(Tensor::floats("half", &[], &[0.5]))
+        .node(Node::new("Add", &["sample", "cond"], &["sum"]))
+        .node(Node::new("Mul", &["sum", "half"], &["denoised"]))
+        .node(Node::new("Add", &["total", "t"], &["next_total"]));
+    let vae = Model::new()
+        .input("latent", FLOAT, "[1, 4]")
+        .output("image", FLOAT, "[1, 4]")
+        .initializer(Tensor::floats("two", &[], &[2.0]))
+        .initializer(Tensor::floats("one", &[], &[1.0]))
+        .node(Node::new("Mul", &["latent", "two"], &["double"]))
+        .node(Node::new("Add", &["double", "one"], &["image"]));
+    let metadata = "\
+schema_version: v1
+required_capabilities: [iterative]
+pipeline:
+  models:
+    denoiser: {filename: denoiser.onnx, type: denoiser}
+    vae: {filename: vae.onnx, type: vae}
+  dataflow:
+    - {from: denoiser.denoised, to: denoiser.sample}
+    - {from: denoiser.next_total, to: denoiser.total}
+    - {from: denoiser.sample, to: vae.latent}
+  strategy: {kind: iterative, denoiser: denoiser, num_steps: 3, timestep_input: t, timesteps: [8, 4, 1]}
+";
+    for (name, bytes) in [
+        ("denoiser.onnx", denoiser.encode()),
+        ("vae.onnx", vae.encode()),
+        ("inference_metadata.yaml", metadata.into()),
+    ] {
+        fs::write(folder.join(name), bytes).expect("a file can be written");
+    }
+}
+
+/// Writes the other package that iterative.c runs: a flow whose direction is cond everywhere, so
+/// that sample ends at sample - cond, or at sample - 2 cond with the package's guidance.
+pub fn write_guided_package(folder: &Path) {
+    let denoiser = Model::new()
+        .input("sample", FLOAT, "[1, 4]")
+        .input("cond", FLOAT, "[1, 4]")
+        .input("t", FLOAT, "[1]")
+        .output("direction", FLOAT, "[1, 4]")
+        .initializer(Tensor::floats("none", &[], &[0.0]))
+        .node(Node::new("Add", &["sample", "t"], &["both"]))
+        .node(Node::new("Mul", &["both", "none"], &["zero"]))
+        .node(Node::new("Add", &["cond", "zero"], &["direction"]));
+    let metadata = "\
+schema_version: v1
+pipeline:
+  models:
+    denoiser: {filename: denoiser.onnx, type: denoiser}
+  dataflow:
+    - {from: denoiser.direction, to: denoiser.sample}
+  strategy:
+    kind: iterative
+    denoiser: denoiser
+    num_steps: 5
+    timestep_input: t
+    guidance_scale: 2
+    cfg_conditioning_input: cond
+    scheduler_config: {kind: flow_matching, shift: 3.0}
+";
+    fs::write(folder.join("denoiser.onnx"), denoiser.encode()).expect("a file can be written");
+    fs::write(folder.join("inference_metadata.yaml"), metadata).expect("a file can be written");
+}
+
 /// Writes a package of one slow component, which runs once.
 pub fn write_slow_package(folder: &Path) {
     let metadata = "\

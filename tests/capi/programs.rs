@@ -98,6 +98,24 @@ pub fn slow_package_folder() -> &'static Path {
     &FOLDER
 }
 
+pub fn iterative_package_folder() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let folder = scratch("iterative_package");
+        models::write_iterative_package(&folder);
+        folder
+    });
+    &FOLDER
+}
+
+pub fn guided_package_folder() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let folder = scratch("guided_package");
+        models::write_guided_package(&folder);
+        folder
+    });
+    &FOLDER
+}
+
 /// A compiled program.
 pub struct Program {
     pub name: String,
@@ -285,6 +303,18 @@ fn pipeline() {
 #[test]
 fn run() {
     check("run", &[path(package_folder()), "BACKEND"]);
+}
+
+#[test]
+fn iterative() {
+    check(
+        "iterative",
+        &[
+            path(iterative_package_folder()),
+            path(guided_package_folder()),
+            "BACKEND",
+        ],
+    );
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Packages and the step loop over sessions written here, so that every value that crosses
 //! the seam can be looked at and every failure can be made.
 
+mod diffusion;
 mod fake;
+mod iterative;
 mod package_errors;
 mod phases;
+mod schedulers;
 mod step_loop;
 mod transactions;

@@ -18,7 +18,7 @@ fn settings(max_tokens: u64) -> RunSettings {
 
 fn generate(run: &mut Run) -> Vec<i32> {
     let mut tokens = Vec::new();
-    run.generate(&RunControl::default(), &mut |event| {
+    run.generate(&RunControl::default(), &mut |_, event| {
         tokens.extend(event.token);
         std::ops::ControlFlow::Continue(())
     })

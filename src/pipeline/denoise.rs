@@ -1,0 +1,535 @@
+//! The loop of a denoiser: steps over what the steps before have made.
+//!
+//! A denoiser's edges to itself carry the loop's states ("latents"). They start from what the
+//! host sets at the inputs that the edges lead to, or as noise, where a scheduler says of which
+//! variance. A step feeds them, and the step's timestep, to the denoiser. Without a scheduler
+//! each state then becomes the output that its edge comes from; with one it becomes what the
+//! scheduler makes of the state and the output.
+//!
+//! With guidance (Ho, Salimans, "Classifier-free diffusion guidance", 2022) the denoiser runs
+//! twice, the second time without its conditioning, and its output is taken to be
+//! `without + scale · (with - without)`.
+//!
+//! In a package without a token loop each step of the run is one of these, with the
+//! every_step components around it. Elsewhere the denoiser is one component among others, and
+//! running it means all of its steps.
+
+use std::time::Instant;
+
+use crate::component::{DataType, RunControl, Shape, TensorError};
+use crate::generation::{Noise, Schedule, Step};
+use crate::package::{ComponentSpec, Iteration, LoopState, Phase, PipelineSpec};
+
+use super::convert::{read_floats, write_floats};
+use super::event::Progress;
+use super::execute::check_control;
+use super::pool::{Pool, Span, at_port};
+use super::run::{Run, RunSettings};
+use super::value::Value;
+use super::{PipelineError, RequestError, Timings};
+
+/// The steps of a run's loop.
+#[derive(Clone, Debug)]
+pub(super) struct Steps {
+    /// The first one that runs.
+    start: usize,
+    /// One for each step, also of those before the first that runs.
+    timesteps: Vec<f64>,
+    schedule: Option<Schedule>,
+    /// 1: none.
+    guidance_scale: f64,
+    seed: u64,
+}
+
+impl Steps {
+    /// Those of the package, with what the run's settings say instead.
+    pub fn new(iteration: &Iteration, settings: &RunSettings) -> Result<Self, RequestError> {
+        let count = match settings.num_steps {
+            Some(count) => check_count(iteration, count)?,
+            None => iteration.num_steps,
+        };
+        let start = match settings.start_step {
+            Some(start) => start,
+            // Of another number of steps the package's start is no longer a step of it.
+            None if settings.num_steps.is_some() && iteration.start_step >= count => {
+                return refuse(
+                    "num_steps",
+                    format!(
+                        "{count} is not above the package's start_step of {}; give a start_step from 0 to {} too",
+                        iteration.start_step,
+                        count - 1
+                    ),
+                );
+            }
+            None => iteration.start_step as u64,
+        };
+        let found = usize::try_from(start).ok().filter(|&start| start < count);
+        let Some(start) = found else {
+            return refuse(
+                "start_step",
+                format!("{start} is no step of the loop; give one from 0 to {}", count - 1),
+            );
+        };
+        if settings.seed.is_some() && iteration.scheduler.is_none() {
+            return refuse(
+                "seed",
+                "the package has no scheduler that would draw noise".to_owned(),
+            );
+        }
+        let listed = iteration.timesteps.as_ref().map(|said| said.value.as_slice());
+        let schedule = match &iteration.scheduler {
+            Some(scheduler) => Some(Schedule::new(&scheduler.value, count, listed).map_err(|error| {
+                RequestError::InvalidSetting {
+                    what: "num_steps",
+                    message: error.to_string(),
+                }
+            })?),
+            None => None,
+        };
+        let timesteps = match (listed, &schedule) {
+            (Some(listed), _) => listed.to_vec(),
+            (None, Some(schedule)) => schedule.steps.iter().map(|step| step.timestep).collect(),
+            (None, None) => (0..count).map(|step| step as f64).collect(),
+        };
+        Ok(Steps {
+            start,
+            timesteps,
+            schedule,
+            guidance_scale: guidance_scale(iteration, settings)?,
+            seed: settings.seed.unwrap_or(0),
+        })
+    }
+
+    /// Whether a state that the host does not set starts as noise.
+    pub fn starts_as_noise(&self) -> bool {
+        // What steps that are left out would have made of noise is not known.
+        self.schedule.is_some() && self.start == 0
+    }
+}
+
+/// How far guidance goes: as the run's settings say, or as the package does.
+fn guidance_scale(iteration: &Iteration, settings: &RunSettings) -> Result<f64, RequestError> {
+    let Some(scale) = settings.guidance_scale else {
+        return Ok(iteration.guidance.map_or(1.0, |guidance| guidance.scale));
+    };
+    let most = Iteration::MAX_GUIDANCE;
+    if !(0.0..=most).contains(&scale) {
+        return refuse(
+            "guidance_scale",
+            format!("{scale} is out of range; give a number from 0 to {most}"),
+        );
+    }
+    if iteration.guidance.is_none() && scale != 1.0 {
+        let message =
+            "the package names no cfg_conditioning_input, which guidance leaves out once in each step";
+        return refuse("guidance_scale", message.to_owned());
+    }
+    Ok(scale)
+}
+
+/// A number of steps that the package can run.
+fn check_count(iteration: &Iteration, count: u64) -> Result<usize, RequestError> {
+    let found = usize::try_from(count)
+        .ok()
+        .filter(|count| (1..=Iteration::MAX_STEPS).contains(count));
+    let Some(count) = found else {
+        let most = Iteration::MAX_STEPS;
+        return refuse(
+            "num_steps",
+            format!("{count} is out of range; give a number of steps from 1 to {most}"),
+        );
+    };
+    match &iteration.timesteps {
+        Some(timesteps) if timesteps.value.len() != count => refuse(
+            "num_steps",
+            format!(
+                "{count} does not fit the package, which lists the timesteps of {} steps",
+                timesteps.value.len()
+            ),
+        ),
+        _ => Ok(count),
+    }
+}
+
+fn refuse<T>(what: &'static str, message: String) -> Result<T, RequestError> {
+    Err(RequestError::InvalidSetting { what, message })
+}
+
+impl Run {
+    /// Takes one step of the loop that the run is made of, after what has to run before it.
+    pub(super) fn iterate(
+        &mut self,
+        iteration: &Iteration,
+        control: &RunControl,
+    ) -> Result<(Progress, Timings), PipelineError> {
+        let started = Instant::now();
+        self.check_request()?;
+        let ran_before = self.stats.component_runs;
+        let prompt = self.run_stale(&[Phase::PromptOnly], control);
+        self.settle(prompt)?;
+        let mut timings = Timings::default();
+        if self.stats.component_runs > ran_before {
+            timings.prompt_components = started.elapsed();
+        }
+        let outcome = self.iteration_pass(iteration, control, &mut timings);
+        self.settle(outcome)?;
+        let (start, count) = self
+            .steps
+            .as_ref()
+            .map_or((0, 0), |steps| (steps.start, steps.timesteps.len()));
+        let done = self.next_step.unwrap_or(start) + 1;
+        self.next_step = Some(done);
+        timings.total = started.elapsed();
+        Ok((Progress { done, count }, timings))
+    }
+
+    /// One pass of the every_step components, the denoiser among them.
+    fn iteration_pass(
+        &mut self,
+        iteration: &Iteration,
+        control: &RunControl,
+        timings: &mut Timings,
+    ) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let spec = &pipeline.shared().spec;
+        for &index in &spec.order {
+            if !self.runs_in(spec, index, &[Phase::EveryStep]) {
+                continue;
+            }
+            let started = Instant::now();
+            if index == iteration.denoiser {
+                let step = match self.next_step {
+                    Some(step) => step,
+                    None => self.begin_loop(spec, iteration)?,
+                };
+                self.denoise(spec, iteration, step, control)?;
+                timings.decoder += started.elapsed();
+            } else {
+                self.run_one(index, control)?;
+                timings.step_components += started.elapsed();
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs all steps of the loop, from the first.
+    pub(super) fn denoise_all(
+        &mut self,
+        spec: &PipelineSpec,
+        iteration: &Iteration,
+        control: &RunControl,
+    ) -> Result<(), PipelineError> {
+        let start = self.begin_loop(spec, iteration)?;
+        let count = self.steps.as_ref().map_or(0, |steps| steps.timesteps.len());
+        (start..count).try_for_each(|step| self.denoise(spec, iteration, step, control))
+    }
+
+    /// Puts the states to what they start from, and gives the first step.
+    fn begin_loop(&mut self, spec: &PipelineSpec, iteration: &Iteration) -> Result<usize, PipelineError> {
+        let Some(steps) = self.steps.as_ref() else {
+            return Ok(0);
+        };
+        self.pool.seed_states(spec, iteration, steps)?;
+        Ok(steps.start)
+    }
+
+    /// One step of the denoiser; what it made is not committed yet.
+    fn denoise(
+        &mut self,
+        spec: &PipelineSpec,
+        iteration: &Iteration,
+        step: usize,
+        control: &RunControl,
+    ) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let sessions = &pipeline.shared().sessions;
+        let (Some(steps), Some(component)) = (self.steps.as_ref(), spec.components.get(iteration.denoiser))
+        else {
+            return Ok(());
+        };
+        let span = Span {
+            ids: self.transcript.tokens(),
+            past: 0,
+            last_row: None,
+        };
+        let update = steps
+            .schedule
+            .as_ref()
+            .and_then(|schedule| schedule.steps.get(step));
+        self.pool.states.timestep = steps.timesteps.get(step).copied().unwrap_or_default();
+        self.pool.scale_states(component, iteration, update)?;
+        check_control(control)?;
+        self.pool
+            .execute(spec, sessions, iteration.denoiser, span, control)?;
+        self.stats.component_runs += 1;
+        if steps.guidance_scale != 1.0 {
+            check_control(control)?;
+            self.pool.leave_out(component, iteration)?;
+            let passed = self
+                .pool
+                .execute(spec, sessions, iteration.denoiser, span, control);
+            self.pool.states.leaving_out = false;
+            passed?;
+            self.stats.component_runs += 1;
+            self.pool.guide(component, iteration, steps.guidance_scale)?;
+        }
+        match update {
+            None => self.pool.carry_states(component, iteration),
+            Some(update) => {
+                let looks_back = steps.schedule.as_ref().is_some_and(Schedule::looks_back);
+                let moment = Moment {
+                    update: *update,
+                    draw: u32::try_from(step + 1).unwrap_or(u32::MAX),
+                    seed: steps.seed,
+                    keeps_clean: looks_back,
+                    has_clean: looks_back && step > steps.start,
+                };
+                self.pool.move_states(component, iteration, moment)
+            }
+        }
+    }
+}
+
+/// A step of a scheduler, for all states.
+#[derive(Clone, Copy)]
+struct Moment {
+    update: Step,
+    draw: u32,
+    seed: u64,
+    /// Whether the next step looks back at this one.
+    keeps_clean: bool,
+    /// Whether a step of this loop came before.
+    has_clean: bool,
+}
+
+impl Pool {
+    /// Puts the states to the host's values, or to noise.
+    fn seed_states(
+        &mut self,
+        spec: &PipelineSpec,
+        iteration: &Iteration,
+        steps: &Steps,
+    ) -> Result<(), PipelineError> {
+        let Some(component) = spec.components.get(iteration.denoiser) else {
+            return Ok(());
+        };
+        for (index, state) in iteration.states.iter().enumerate() {
+            let (Some(input), Some(port)) = (
+                component.inputs.get(state.input),
+                component.io.inputs.get(state.input),
+            ) else {
+                continue;
+            };
+            let mut next = self.states.take_spare(index);
+            let made = match (
+                self.request(iteration.denoiser, state.input),
+                &steps.schedule,
+                &state.shape,
+            ) {
+                (Some(seed), _, _) => next.copy_from(seed),
+                (None, Some(schedule), Some(shape)) => {
+                    let noise = Noise {
+                        seed: steps.seed,
+                        stream: stream(index),
+                        draw: 0,
+                    };
+                    let scaled = |value: f32| (f64::from(value) * schedule.initial_scale) as f32;
+                    next.write(input.dtype, shape)
+                        .map(|bytes| write_floats(input.dtype, bytes, noise.values().map(scaled)))
+                }
+                // A run is checked for it before anything runs.
+                _ => Ok(()),
+            };
+            self.states.put(index, next, made.is_ok());
+            made.map_err(|error| at_port(component, port, error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes what the denoiser reads of the states.
+    fn scale_states(
+        &mut self,
+        component: &ComponentSpec,
+        iteration: &Iteration,
+        update: Option<&Step>,
+    ) -> Result<(), PipelineError> {
+        let factor = update.map_or(1.0, |update| update.input_scale);
+        let mut scratch = Vec::new();
+        for (index, state) in iteration.states.iter().enumerate() {
+            let made = self.states.scale(index, factor, &mut scratch);
+            if let (Err(error), Some(port)) = (made, component.io.inputs.get(state.input)) {
+                return Err(at_port(component, port, error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what the denoiser has made aside, and zeros in the place of its conditioning.
+    fn leave_out(&mut self, component: &ComponentSpec, iteration: &Iteration) -> Result<(), PipelineError> {
+        let denoiser = iteration.denoiser;
+        if let Some(values) = self.components.get_mut(denoiser) {
+            values.set_aside();
+        }
+        if let Some(guidance) = iteration.guidance
+            && let Some(input) = component.inputs.get(guidance.input)
+            && let Some(given) = self.values().input(denoiser, guidance.input, input)
+        {
+            let (dtype, shape) = (given.dtype(), Shape::from_slice(given.shape()));
+            let made = self.states.write_zeros(dtype, &shape);
+            if let (Err(error), Some(port)) = (made, component.io.inputs.get(guidance.input)) {
+                return Err(at_port(component, port, error));
+            }
+        }
+        self.states.leaving_out = true;
+        Ok(())
+    }
+
+    /// Takes back what was put aside, each output that a state comes from moved away from what
+    /// it is without conditioning.
+    fn guide(
+        &mut self,
+        component: &ComponentSpec,
+        iteration: &Iteration,
+        scale: f64,
+    ) -> Result<(), PipelineError> {
+        let Some(values) = self.components.get_mut(iteration.denoiser) else {
+            return Ok(());
+        };
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for (index, port) in component.io.outputs.iter().enumerate() {
+            let looped = iteration.states.iter().any(|state| state.output == index);
+            let outcome = values.take_back(index, |aside, made| {
+                let (Some(conditioned), Some(plain), true) = (aside.view(), made.view(), looped) else {
+                    return Ok(());
+                };
+                let (dtype, shape) = (conditioned.dtype(), Shape::from_slice(conditioned.shape()));
+                read_floats(conditioned, &mut with)?;
+                read_floats(plain, &mut without)?;
+                let guided = with.iter().zip(&without).map(|(&with, &without)| {
+                    let (with, without) = (f64::from(with), f64::from(without));
+                    (without + scale * (with - without)) as f32
+                });
+                write_floats(dtype, aside.write(dtype, &shape)?, guided);
+                Ok(())
+            });
+            outcome.map_err(|error| at_port(component, port, error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes each state what the denoiser has put out.
+    fn carry_states(
+        &mut self,
+        component: &ComponentSpec,
+        iteration: &Iteration,
+    ) -> Result<(), PipelineError> {
+        for (index, state) in iteration.states.iter().enumerate() {
+            let (Some(input), Some(port)) = (
+                component.inputs.get(state.input),
+                component.io.outputs.get(state.output),
+            ) else {
+                continue;
+            };
+            let mut next = self.states.take_spare(index);
+            let made = match self.output(iteration.denoiser, state.output) {
+                Some(output) => next.convert_from(output, input.dtype),
+                None => Ok(()),
+            };
+            self.states.put(index, next, made.is_ok());
+            made.map_err(|error| at_port(component, port, error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes each state what the scheduler makes of it and of what the denoiser has put out.
+    fn move_states(
+        &mut self,
+        component: &ComponentSpec,
+        iteration: &Iteration,
+        moment: Moment,
+    ) -> Result<(), PipelineError> {
+        for (index, state) in iteration.states.iter().enumerate() {
+            let mut next = self.states.take_spare(index);
+            let mut clean = self.states.take_spare_clean(index);
+            let made = self.move_state(
+                component,
+                iteration,
+                (index, state),
+                moment,
+                &mut next,
+                &mut clean,
+            );
+            self.states.put(index, next, made.is_ok());
+            self.states
+                .put_clean(index, clean, made.is_ok() && moment.keeps_clean);
+            made?;
+        }
+        Ok(())
+    }
+
+    fn move_state(
+        &self,
+        component: &ComponentSpec,
+        iteration: &Iteration,
+        (index, state): (usize, &LoopState),
+        moment: Moment,
+        next: &mut Value,
+        clean: &mut Value,
+    ) -> Result<(), PipelineError> {
+        let (Some(port), Some(current), Some(output)) = (
+            component.io.outputs.get(state.output),
+            self.states.current(index),
+            self.output(iteration.denoiser, state.output),
+        ) else {
+            return Ok(());
+        };
+        if output.shape() != current.shape() {
+            return Err(RequestError::LoopShape {
+                component: component.name.clone(),
+                port: port.name.clone(),
+                found: output.shape().to_vec(),
+                expected: current.shape().to_vec(),
+            }
+            .into());
+        }
+        let noise = Noise {
+            seed: moment.seed,
+            stream: stream(index),
+            draw: moment.draw,
+        };
+        let mut made = || -> Result<(), TensorError> {
+            let (mut samples, mut outputs, mut before) = (Vec::new(), Vec::new(), Vec::new());
+            read_floats(current, &mut samples)?;
+            read_floats(output, &mut outputs)?;
+            if let (true, Some(clean)) = (moment.has_clean, self.states.clean(index)) {
+                read_floats(clean, &mut before)?;
+            }
+            let mut noise = noise.values();
+            let mut fresh = || match moment.update.noise == 0.0 {
+                true => 0.0,
+                false => noise.next().unwrap_or_default(),
+            };
+            for (place, (sample, output)) in samples.iter_mut().zip(&mut outputs).enumerate() {
+                let before = before.get(place).copied();
+                (*sample, *output) = moment.update.next(*sample, *output, before, fresh());
+            }
+            let shape = current.shape();
+            write_floats(
+                current.dtype(),
+                next.write(current.dtype(), shape)?,
+                samples.into_iter(),
+            );
+            if moment.keeps_clean {
+                let bytes = clean.write(DataType::Float32, shape)?;
+                write_floats(DataType::Float32, bytes, outputs.into_iter());
+            }
+            Ok(())
+        };
+        made().map_err(|error| at_port(component, port, error))
+    }
+}
+
+/// The stream of noise of a state.
+fn stream(state: usize) -> u32 {
+    u32::try_from(state).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,172 @@
+use crate::component::{DataType, TensorError, TensorView};
+use crate::package::{Iteration, LoopState};
+
+use super::convert::{read_floats, write_floats};
+use super::value::{Slot, Value};
+
+/// What goes from step to step of a denoiser, and what the step under way feeds it beside.
+#[derive(Default)]
+pub(super) struct States {
+    list: Vec<State>,
+    denoiser: usize,
+    pub timestep: f64,
+    /// Whether a state that the host does not set starts as noise.
+    pub starts_as_noise: bool,
+    /// For each input of the denoiser, what stands in for it where guidance leaves the
+    /// conditioning out: the host's value, or zeros.
+    without: Vec<Value>,
+    zeros: Value,
+    /// The input that zeros stand in for.
+    zeroed: Option<usize>,
+    /// Whether the pass under way leaves the conditioning out.
+    pub leaving_out: bool,
+}
+
+/// A step reads the state and writes another value, which then takes its place; a call may
+/// take many steps before it is done.
+#[derive(Default)]
+struct State {
+    slot: Slot,
+    spare: Value,
+    /// The state as the model reads it, where that is not as it is.
+    scaled: Value,
+    /// The clean sample that the last step saw in it, float32.
+    clean: Slot,
+    spare_clean: Value,
+}
+
+impl States {
+    /// `inputs` is the number of the denoiser's.
+    pub fn new(iteration: Option<&Iteration>, inputs: usize) -> Self {
+        let Some(iteration) = iteration else {
+            return States::default();
+        };
+        States {
+            list: std::iter::repeat_with(State::default)
+                .take(iteration.states.len())
+                .collect(),
+            denoiser: iteration.denoiser,
+            without: std::iter::repeat_with(Value::default).take(inputs).collect(),
+            zeroed: iteration.guidance.map(|guidance| guidance.input),
+            ..States::default()
+        }
+    }
+
+    /// A state as the last step has made it; `None` before the first.
+    pub fn current(&self, index: usize) -> Option<TensorView<'_>> {
+        self.list.get(index)?.slot.current()
+    }
+
+    /// A state as the denoiser reads it.
+    pub fn fed(&self, index: usize) -> Option<TensorView<'_>> {
+        let state = self.list.get(index)?;
+        state.scaled.view().or_else(|| state.slot.current())
+    }
+
+    /// The clean sample that the last step saw in a state.
+    pub fn clean(&self, index: usize) -> Option<TensorView<'_>> {
+        self.list.get(index)?.clean.current()
+    }
+
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// What stands at an input of a component in a pass that leaves the conditioning out; `None`
+    /// for what stands there in every pass.
+    pub fn instead(&self, component: usize, input: usize) -> Option<TensorView<'_>> {
+        if !self.leaving_out || component != self.denoiser {
+            return None;
+        }
+        let zeros = || self.zeros.view().filter(|_| self.zeroed == Some(input));
+        self.without(input).or_else(zeros)
+    }
+
+    /// The host's value for an input in passes that leave the conditioning out.
+    pub fn without(&self, input: usize) -> Option<TensorView<'_>> {
+        self.without.get(input)?.view()
+    }
+
+    pub fn without_mut(&mut self, input: usize) -> Option<&mut Value> {
+        self.without.get_mut(input)
+    }
+
+    /// Makes the zeros that stand in for the conditioning, as large as it is.
+    pub fn write_zeros(&mut self, dtype: DataType, shape: &[i64]) -> Result<(), TensorError> {
+        self.zeros.write_zeros(dtype, shape)
+    }
+
+    /// Makes what the denoiser reads of a state, which is the state times `factor`.
+    pub fn scale(&mut self, index: usize, factor: f64, scratch: &mut Vec<f32>) -> Result<(), TensorError> {
+        let Some(state) = self.list.get_mut(index) else {
+            return Ok(());
+        };
+        let current = state.slot.current().filter(|_| factor != 1.0);
+        let Some(current) = current else {
+            state.scaled.clear();
+            return Ok(());
+        };
+        read_floats(current, scratch)?;
+        let bytes = state.scaled.write(current.dtype(), current.shape())?;
+        let values = scratch.iter().map(|&value| (f64::from(value) * factor) as f32);
+        write_floats(current.dtype(), bytes, values);
+        Ok(())
+    }
+
+    /// Memory for the next value of a state; [`put`](Self::put) takes it back.
+    pub fn take_spare(&mut self, index: usize) -> Value {
+        self.list
+            .get_mut(index)
+            .map(|state| std::mem::take(&mut state.spare))
+            .unwrap_or_default()
+    }
+
+    /// Makes `next` the state if it is `good`; else it is only memory.
+    pub fn put(&mut self, index: usize, next: Value, good: bool) {
+        if let Some(state) = self.list.get_mut(index) {
+            put(&mut state.slot, &mut state.spare, next, good);
+        }
+    }
+
+    /// Memory for the clean sample that a step sees; [`put_clean`](Self::put_clean) takes it.
+    pub fn take_spare_clean(&mut self, index: usize) -> Value {
+        self.list
+            .get_mut(index)
+            .map(|state| std::mem::take(&mut state.spare_clean))
+            .unwrap_or_default()
+    }
+
+    pub fn put_clean(&mut self, index: usize, next: Value, good: bool) {
+        if let Some(state) = self.list.get_mut(index) {
+            put(&mut state.clean, &mut state.spare_clean, next, good);
+        }
+    }
+
+    /// Forgets every state: the loop begins anew.
+    pub fn forget(&mut self) {
+        for state in &mut self.list {
+            state.slot.front.clear();
+            state.slot.roll_back();
+        }
+    }
+
+    /// Whether the loop can start without the host's value for a state.
+    pub fn can_start(&self, state: Option<&LoopState>) -> bool {
+        self.starts_as_noise && state.is_some_and(|state| state.shape.is_some())
+    }
+
+    pub fn slots(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.list
+            .iter_mut()
+            .flat_map(|state| [&mut state.slot, &mut state.clean])
+    }
+}
+
+fn put(slot: &mut Slot, spare: &mut Value, next: Value, good: bool) {
+    if good {
+        *spare = std::mem::replace(&mut slot.back, next);
+        slot.written = true;
+    } else {
+        *spare = next;
+    }
+}
