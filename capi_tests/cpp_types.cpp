@@ -179,6 +179,7 @@ static void events()
 {
     const oxp::event none;
     CHECK(none.loop_step() == 0 && none.loop_step_count() == 0 && none.latent_count() == 0);
+    CHECK(none.codes() == nullptr && none.code_count() == 0);
     const float value = 2.5f;
     const oxp::tensor_view scalar(oxp::span<const float>(&value, 1), {});
     oxp_event raw = OXP_EVENT_INIT;

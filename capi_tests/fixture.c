@@ -1,13 +1,14 @@
 /* Runs a package as its arguments say, and prints what comes out, a line each:
  *
  *   fixture FOLDER [COMPONENT=BACKEND | input=ADDRESS:DIM,DIM,..:VALUE,VALUE,.. | memory |
- *                   tokens=ID,ID,.. | text=WORDS | steps=N | loop=N | step | finish |
+ *                   tokens=ID,ID,.. | text=WORDS | steps=N | loop=N | frames=N |
+ *                   step | finish |
  *                   get=ADDRESS]...
  *
  * Input values are float32; one value stands for all of them. In the order given; backends
  * and `memory` (open from files in memory) come first. `steps` prints the tokens of N steps,
  * `loop` takes the N steps of an iterative package,
- * `get` a value of float32. */
+ * `frames` prints the codes of N steps' frames, `get` a value of float32 or int64. */
 #include "check.h"
 
 #include <dirent.h>
@@ -65,6 +66,13 @@ static void get(oxp_run *run, const char *address)
     int64_t dims[8];
     uint64_t at;
     MUST(oxp_run_get_tensor(run, address, NT, &view, ERR));
+    if (view.dtype == OXP_DTYPE_INT64) {
+        const int64_t *integers = (const int64_t *)view.data;
+        for (at = 0; at < view.byte_len / 8; at++)
+            printf("%s%lld", at ? " " : "", (long long)integers[at]);
+        printf("\n");
+        return;
+    }
     CHECK(view.dtype == OXP_DTYPE_FLOAT32);
     room.data = values;
     room.capacity = sizeof values;
@@ -202,6 +210,18 @@ int main(int argc, char **argv)
                 MUST(oxp_run_step(run, &event, NULL, ERR));
                 CHECK(event.token == -1 && event.loop_step == step && event.loop_step_count == steps);
                 CHECK(event.finish_reason == (step == steps ? OXP_FINISH_COMPLETED : OXP_FINISH_NONE));
+            }
+        } else if (strncmp(argv[at], "frames=", 7) == 0) {
+            int frames = atoi(argument);
+            int frame;
+            for (frame = 0; frame < frames; frame++) {
+                oxp_event event = OXP_EVENT_INIT;
+                uint64_t code;
+                MUST(oxp_run_step(run, &event, NULL, ERR));
+                CHECK(event.token >= 0 && event.codes != NULL && event.code_count > 0);
+                for (code = 0; code < event.code_count; code++)
+                    printf("%s%lld", code ? " " : "", (long long)event.codes[code]);
+                printf("\n");
             }
         } else if (strcmp(argv[at], "step") == 0) {
             oxp_event event = OXP_EVENT_INIT;

@@ -307,7 +307,8 @@
 
 /**
  * Options for oxp_run_create:
- *   "max_tokens"      tokens to choose after each append; default: the package's limit
+ *   "max_tokens"      tokens to choose after each append; default: the package's limit. In a
+ *                     package of frames of codes, frames
  *   "stop_on_eos"     "true" or "false": whether an end token finishes; default "true"
  *   "chunk_size"      the most prompt tokens that one pass feeds; default: all
  *   "logits"          "last" or "all": the positions of which a pass over several tokens
@@ -714,6 +715,14 @@ typedef struct oxp_event {
    */
   const oxp_tensor_in *latents;
   uint64_t latent_count;
+  /**
+   * The codes of this frame, in a package whose steps are frames of codes (strategy
+   * nested_autoregressive): `code_count` of them. NULL and 0 for others, and for the frame
+   * whose token ends the speech. Those of all frames are the value "OUTER.output_codes" of the
+   * run. Borrowed until the next call on the run; in a callback, until that returns.
+   */
+  const int64_t *codes;
+  uint64_t code_count;
 } oxp_event;
 
 /**
@@ -1325,7 +1334,9 @@ oxp_status oxp_run_append_text(oxp_run *run,
 /**
  * Feeds what has not run yet, chooses a token and appends it; `event` says what happened.
  * An iterative package takes one step of its loop instead, and finishes with
- * OXP_FINISH_COMPLETED after the last; a package without a loop runs once and finishes so.
+ * OXP_FINISH_COMPLETED after the last; a package without a loop runs once and finishes so. In a
+ * package of strategy nested_autoregressive a step is a frame: the outer decoder's token and the
+ * codes that the inner one makes.
  * `cancel` may be NULL.
  *
  * Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
@@ -1770,7 +1781,7 @@ oxp_status oxp_chat_template_render_copy(const oxp_chat_template *chat_template,
   { (uint32_t)sizeof(oxp_pipeline_info), 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, 0, 0, 0 }
 
 #define OXP_EVENT_INIT \
-  { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0 }
+  { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0 }
 
 #define OXP_RUN_STATS_INIT \
   { (uint32_t)sizeof(oxp_run_stats), 0, 0, 0, 0, 0, 0, 0 }
@@ -1792,7 +1803,7 @@ OXP_LAYOUT_(oxp_session_stats, 16);
 OXP_LAYOUT_(oxp_component_info, 112);
 OXP_LAYOUT_(oxp_pipeline_info, 112);
 OXP_LAYOUT_(oxp_load_progress, 40);
-OXP_LAYOUT_(oxp_event, 112);
+OXP_LAYOUT_(oxp_event, 128);
 OXP_LAYOUT_(oxp_run_stats, 56);
 #undef OXP_LAYOUT_
 #endif

@@ -1242,8 +1242,8 @@ private:
 };
 
 /**
- * oxp_event: what a step did. A copy has no memory of its own: text() and latent() are borrowed
- * until the next call on the run, in a callback until that returns.
+ * oxp_event: what a step did. A copy has no memory of its own: text(), latent() and codes() are
+ * borrowed until the next call on the run, in a callback until that returns.
  */
 class event {
 public:
@@ -1276,6 +1276,9 @@ public:
     std::uint64_t latent_count() const noexcept { return raw_.latent_count; }
     /** One of them, as this step has made it; `index` is below latent_count(). */
     tensor_view latent(std::uint64_t index) const noexcept { return tensor_view(raw_.latents[index]); }
+    /** The codes of this frame, where steps are frames of codes; else NULL. Borrowed as text() is. */
+    const std::int64_t *codes() const noexcept { return raw_.codes; }
+    std::uint64_t code_count() const noexcept { return raw_.code_count; }
     const oxp_event &raw() const noexcept { return raw_; }
     oxp_event &raw() noexcept { return raw_; }
 

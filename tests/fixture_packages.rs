@@ -1,8 +1,8 @@
 //! The fixture packages, whose answers are known in closed form: every component on every
 //! backend of this build, in every mix, gives the same answer.
 //!
-//! The packages lie beside the repository, in `../shared/fixtures`; where they are absent
-//! each test says so on stderr and checks nothing.
+//! The packages lie beside the repository, in `../shared/fixtures`, or where OXP_FIXTURES says;
+//! where they are absent each test says so on stderr and checks nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,9 @@ use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings};
 use oxpipe::runtime::{BackendChoice, ComponentOptions, Environment, Runtime, RuntimeSettings};
 
 fn package(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../shared/fixtures")
-        .join(name);
+    let folder = std::env::var_os("OXP_FIXTURES").map(PathBuf::from);
+    let folder = folder.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures"));
+    let path = folder.join(name);
     if path.is_dir() {
         return Some(path);
     }
@@ -408,18 +408,33 @@ fn tiny_diffusion() {
     });
 }
 
-/// Strategies of later issues are refused with a reason, never run in another way.
 #[test]
-fn later_strategies_are_refused() {
-    let Some(path) = package("tiny-tts-nested") else {
-        return;
-    };
-    let source = PackageSource::Directory(path);
-    let options = PipelineOptions::default();
-    let error = Pipeline::open(&runtime(), &source, &options, None, &RunControl::default()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("nested_autoregressive"), "{error}");
-    assert!(Pipeline::estimate(&runtime(), &source).unwrap().weight_bytes > 0);
+fn tiny_tts_nested() {
+    for_each_mix(
+        "tiny-tts-nested",
+        &["talker", "code_predictor", "vocoder"],
+        |pipeline| {
+            let mut run = Run::new(pipeline, &RunSettings::default()).unwrap();
+            run.append_tokens(&[8]).unwrap();
+            let control = RunControl::default();
+            for frame in 0..3 {
+                let event = run.step(&control).unwrap();
+                assert_eq!(event.codes, [1, 2, 3, 4].map(|code| code + frame));
+                assert_eq!(event.finish.is_some(), frame == 2);
+            }
+            run.finish(&control).unwrap();
+            let codes = run.get_tensor("talker.output_codes").unwrap();
+            assert_eq!((codes.dtype(), codes.shape()), (DataType::Int64, &[1, 3, 4][..]));
+            let codes: Vec<i64> = codes
+                .bytes()
+                .chunks_exact(8)
+                .map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap()))
+                .collect();
+            assert_eq!(codes, [1, 2, 3, 4, 2, 3, 4, 5, 3, 4, 5, 6]);
+            let audio: Vec<f32> = codes.iter().map(|&code| 2.0 * code as f32).collect();
+            assert_eq!(read_floats(&run, "vocoder.audio"), audio);
+        },
+    );
 }
 
 /// What a repeated step feeds and what it gives crosses the seam without a copy.

@@ -59,7 +59,8 @@ pub const OXP_OPTIONS_SESSION: u32 = 2;
 ///                     as for sessions, for every component
 pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 /// Options for oxp_run_create:
-///   "max_tokens"      tokens to choose after each append; default: the package's limit
+///   "max_tokens"      tokens to choose after each append; default: the package's limit. In a
+///                     package of frames of codes, frames
 ///   "stop_on_eos"     "true" or "false": whether an end token finishes; default "true"
 ///   "chunk_size"      the most prompt tokens that one pass feeds; default: all
 ///   "logits"          "last" or "all": the positions of which a pass over several tokens

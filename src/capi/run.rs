@@ -84,9 +84,15 @@ pub struct oxp_event {
     /// callback, until that returns. NULL if there are none.
     pub latents: *const oxp_tensor_in,
     pub latent_count: u64,
+    /// The codes of this frame, in a package whose steps are frames of codes (strategy
+    /// nested_autoregressive): `code_count` of them. NULL and 0 for others, and for the frame
+    /// whose token ends the speech. Those of all frames are the value "OUTER.output_codes" of the
+    /// run. Borrowed until the next call on the run; in a callback, until that returns.
+    pub codes: *const i64,
+    pub code_count: u64,
 }
 
-info_struct!(oxp_event, 112);
+info_struct!(oxp_event, 128);
 
 /// Told each step of oxp_run_generate, on the calling thread. Returns 0 to go on; anything
 /// else ends the call with OXP_ERR_CANCELLED. The step that it was told about has happened.
@@ -102,6 +108,7 @@ pub(super) struct RunState {
     /// What the last event handed out points into.
     text: Text,
     latents: Latents,
+    codes: Vec<i64>,
 }
 
 /// Views of a run's values, for an event to point to.
@@ -153,11 +160,12 @@ impl RunState {
             Some(_) => Latents::of(&self.run),
             None => Latents::default(),
         };
-        plain_event(event, &self.text, &self.latents)
+        self.codes.clone_from(&event.codes);
+        plain_event(event, &self.text, &self.latents, &self.codes)
     }
 }
 
-fn plain_event(event: &Event, text: &Text, latents: &Latents) -> oxp_event {
+fn plain_event(event: &Event, text: &Text, latents: &Latents, codes: &[i64]) -> oxp_event {
     let (finish_reason, finish_index) = event.finish.map_or((OXP_FINISH_NONE, -1), finish_code);
     oxp_event {
         struct_size: size_of::<oxp_event>() as u32,
@@ -181,6 +189,11 @@ fn plain_event(event: &Event, text: &Text, latents: &Latents) -> oxp_event {
             false => latents.0.as_ptr(),
         },
         latent_count: latents.0.len() as u64,
+        codes: match codes {
+            [] => std::ptr::null(),
+            codes => codes.as_ptr(),
+        },
+        code_count: codes.len() as u64,
     }
 }
 
@@ -229,6 +242,7 @@ pub unsafe extern "C" fn oxp_run_create(
                 test_hook: options.test_hook,
                 text: Text::new(""),
                 latents: Latents::default(),
+                codes: Vec::new(),
             };
             out.set(handle::create(RunObject(Serial::new(state))));
             Ok(())
@@ -296,7 +310,9 @@ pub unsafe extern "C" fn oxp_run_append_text(
 
 /// Feeds what has not run yet, chooses a token and appends it; `event` says what happened.
 /// An iterative package takes one step of its loop instead, and finishes with
-/// OXP_FINISH_COMPLETED after the last; a package without a loop runs once and finishes so.
+/// OXP_FINISH_COMPLETED after the last; a package without a loop runs once and finishes so. In a
+/// package of strategy nested_autoregressive a step is a frame: the outer decoder's token and the
+/// codes that the inner one makes.
 /// `cancel` may be NULL.
 ///
 /// Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
@@ -356,7 +372,7 @@ pub unsafe extern "C" fn oxp_run_generate(
                     Some(_) => Latents::of(run),
                     None => Latents::default(),
                 };
-                let event = plain_event(event, &text, &latents);
+                let event = plain_event(event, &text, &latents, &event.codes);
                 answer = outside(|| on_event(user_data, &raw const event));
                 match answer {
                     0 => ControlFlow::Continue(()),

@@ -164,16 +164,18 @@ pub(crate) struct StrategyDeclaration {
     pub staged: Vec<Said<String>>,
     /// The loop of an `iterative` strategy, alone or as a stage of a composite.
     pub iterative: Option<IterativeDeclaration>,
+    /// What the decoder's steps have inside, if they are frames of codes.
+    pub nested: Option<NestedDeclaration>,
     /// Tokens to choose.
     pub max_tokens: Option<u64>,
-    /// A strategy that is understood but that this version does not run.
-    pub unsupported: Option<Said<String>>,
     pub at: Location,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StrategyKind {
     Autoregressive,
+    /// A token loop whose every step has an inner one.
+    Nested,
     SinglePass,
     Iterative,
     /// With a token loop among its stages, or without.
@@ -200,6 +202,37 @@ pub(crate) struct IterativeDeclaration {
     /// Whether it is a stage that comes after the one that chooses tokens.
     pub after_tokens: bool,
     pub at: Location,
+}
+
+/// Frames of codes: each token of the decoder, the outer one, begins a short loop of another,
+/// the inner one, over its own embeddings.
+#[derive(Debug)]
+pub(crate) struct NestedDeclaration {
+    pub inner: Said<String>,
+    /// The inner decoder's output that is its next step's input.
+    pub embedding_output: Said<String>,
+    /// Codes of a frame, at least 1.
+    pub groups: usize,
+    pub pre_embedder: Option<PreEmbedderDeclaration>,
+    pub prefill_embedder: Option<PrefillEmbedderDeclaration>,
+    pub at: Location,
+}
+
+/// Who makes the outer decoder's input of the frame before.
+#[derive(Debug)]
+pub(crate) struct PreEmbedderDeclaration {
+    pub component: Said<String>,
+    pub frame_codes_input: Said<String>,
+    pub text_embed_input: Option<Said<String>>,
+}
+
+/// Who makes the outer decoder's first input of the prompt, and a row of text for each frame.
+#[derive(Debug)]
+pub(crate) struct PrefillEmbedderDeclaration {
+    pub component: Said<String>,
+    pub prompt_input: Said<String>,
+    pub prefill_output: Said<String>,
+    pub trailing_output: Said<String>,
 }
 
 /// The author's defaults, as far as a greedy run reads them.

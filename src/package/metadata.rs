@@ -16,6 +16,7 @@ const CAPABILITIES: &[&str] = &[
     "composite",
     "iterative",
     "multi_component",
+    "nested_autoregressive",
     "phases",
     "single_pass",
     "state_pairs",

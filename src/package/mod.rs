@@ -15,6 +15,7 @@ mod io_bindings;
 mod iteration;
 mod json;
 mod metadata;
+mod nested;
 mod open;
 mod outline;
 mod resolve;
@@ -34,6 +35,6 @@ pub(crate) use outline::ModelOutline;
 pub(crate) use resolve::resolve;
 pub(crate) use scheduler::{BetaSchedule, Prediction, SchedulerConfig, SchedulerKind, Spacing};
 pub(crate) use spec::{
-    ComponentSpec, InputDim, InputSource, InputSpec, Iteration, LoopState, OutputDim, OutputRef, OutputRole,
-    OutputSpec, PipelineSpec, TokenLoop,
+    ComponentSpec, InputDim, InputSource, InputSpec, Iteration, LoopState, Nested, NestedFeed, OutputDim,
+    OutputRef, OutputRole, OutputSpec, PipelineSpec, PreEmbedder, TokenLoop,
 };

@@ -6,6 +6,7 @@ use super::declaration::{
     ComponentDeclaration, Declaration, EdgeDeclaration, Phase, Said, StrategyKind, ZeroDim,
 };
 use super::iteration;
+use super::nested::{self, OUTPUT_CODES};
 use super::roles::{self, Roles};
 use super::spec::{
     Absent, ComponentSpec, InputDim, InputSource, InputSpec, LoopState, OutputDim, OutputRef, OutputRole,
@@ -37,43 +38,52 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
     let phases = phases(structure, &edges, ios);
     let mut components = Vec::new();
     let mut token_loop = None;
+    let mut inner_logits = None;
     let mut guidance = None;
     for (index, (component, io)) in declaration.components.iter().zip(ios).enumerate() {
         let phase = phases.get(index).copied().unwrap_or(Phase::PromptOnly);
         let is_decoder = structure.decoder == Some(index);
         let is_denoiser = structure.denoiser == Some(index);
+        let is_inner = structure.nested.is_some_and(|parts| parts.inner == index);
+        let is_pre_embedder = structure
+            .nested
+            .is_some_and(|parts| parts.pre_embedder == Some(index));
         // Tokens come by the step only where they are chosen.
         let tokens_are_steps = structure.decoder.is_some() || structure.denoiser.is_none();
-        let reads_steps = is_decoder || (phase == Phase::EveryStep && tokens_are_steps);
+        let reads_steps = is_decoder || (phase == Phase::EveryStep && tokens_are_steps && !is_pre_embedder);
         let leading_here = leading_to.get(index).map_or(&[][..], Vec::as_slice);
         let fed: Vec<&str> = leading_here
             .iter()
             .filter_map(|edge| io.inputs.get(edge.input).map(|port| port.name.as_str()))
             .collect();
         let positions = declaration.positions_input.as_ref().filter(|_| is_decoder);
-        let mut roles = roles::find(component, io, &fed, reads_steps, is_decoder, positions)?;
+        let decodes = is_decoder || is_inner;
+        let mut roles = roles::find(component, io, &fed, reads_steps, decodes, positions)?;
+        nested::bind(structure, index, component, io, &mut roles)?;
         if is_denoiser {
             iteration::check_denoiser(structure, component, phase)?;
             iteration::bind_timestep(structure, component, io, &mut roles)?;
         }
-        if is_decoder {
-            if phase != Phase::EveryStep {
-                return Err(said_invalid(
-                    &component.at,
-                    format!("the decoder is {}; it must be every_step", phase.name()),
-                ));
-            }
+        if is_decoder && phase != Phase::EveryStep {
+            return Err(said_invalid(
+                &component.at,
+                format!("the decoder is {}; it must be every_step", phase.name()),
+            ));
+        }
+        if decodes {
             let logits = roles::logits(component, io, &roles, |output| {
-                let from = OutputRef {
-                    component: index,
-                    output,
-                };
-                edges.iter().any(|edge| edge.source == InputSource::Edge(from))
+                let routed = |edge: &Edge| edge.from_component == index && edge.output == Some(output);
+                edges.iter().any(routed)
             })?;
-            token_loop = Some(TokenLoop {
-                decoder: index,
-                logits,
-            });
+            match is_inner {
+                true => inner_logits = Some(logits),
+                false => {
+                    token_loop = Some(TokenLoop {
+                        decoder: index,
+                        logits,
+                    });
+                }
+            }
         }
         let resolved = resolve_component(
             declaration,
@@ -89,14 +99,22 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         components.push(resolved);
     }
     check_phases(declaration, &edges, &phases)?;
+    nested::check_phases(structure)?;
+    let source = |component: usize, input: usize| {
+        let component: &ComponentSpec = components.get(component)?;
+        component.inputs.get(input).map(|input| input.source)
+    };
+    let nested = nested::resolve(structure, ios, inner_logits, source)?;
     check_embedders(structure, &components, &edges, ios)?;
     Ok(PipelineSpec {
         components,
         order: structure.order.clone(),
         token_loop,
+        nested,
         iteration: iteration::resolve(structure, states, guidance),
         strategy: match declaration.strategy.kind {
             StrategyKind::Autoregressive => "autoregressive",
+            StrategyKind::Nested => "nested_autoregressive",
             StrategyKind::SinglePass => "single_pass",
             StrategyKind::Iterative => "iterative",
             StrategyKind::Composite { .. } => "composite",
@@ -111,12 +129,14 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
 struct Edge {
     source: InputSource,
     from_component: usize,
+    /// `None` for what the loop itself publishes.
+    output: Option<usize>,
     to: usize,
     input: usize,
     at: Location,
 }
 
-fn said_invalid(at: &Location, message: String) -> PackageError {
+pub(super) fn said_invalid(at: &Location, message: String) -> PackageError {
     PackageError::new(at.clone(), PackageErrorKind::Invalid { message })
 }
 
@@ -179,14 +199,19 @@ fn resolve_edge(
         &edge.to.at,
     )?;
     let no_output = from_io.output(&edge.from.value.port).is_none();
-    let published =
-        structure.decoder == Some(from_component) && edge.from.value.port == OUTPUT_IDS && no_output;
+    let published = match edge.from.value.port.as_str() {
+        _ if structure.decoder != Some(from_component) || !no_output => None,
+        OUTPUT_IDS => Some(InputSource::OutputIds),
+        OUTPUT_CODES if structure.nested.is_some() => Some(InputSource::OutputCodes),
+        _ => None,
+    };
     let looped = match no_output && structure.denoiser == Some(from_component) {
         true => iteration::looped_input(structure, &edge.from.value.port),
         false => None,
     };
-    let (source, carried) = if published {
-        (InputSource::OutputIds, Some(DataType::Int64))
+    let mut from_output = None;
+    let (source, carried) = if let Some(published) = published {
+        (published, Some(DataType::Int64))
     } else if let Some(state) = looped {
         let port = from_io.input(&edge.from.value.port);
         (InputSource::LoopResult { state }, port.and_then(Port::dtype))
@@ -202,8 +227,12 @@ fn resolve_edge(
             component: from_component,
             output,
         };
+        from_output = Some(output);
         let port = from_io.outputs.get(output);
-        if from_component == to && structure.denoiser == Some(to) {
+        let feed = nested::edge_feed(structure, from_component, to, &edge.to.value.port);
+        if let Some(feed) = feed {
+            (InputSource::Nested(feed), port.and_then(Port::dtype))
+        } else if from_component == to && structure.denoiser == Some(to) {
             states.push(iteration::loop_state(structure, edge, from_io, input, output)?);
             let state = states.len() - 1;
             (InputSource::Loop { state }, port.and_then(Port::dtype))
@@ -243,6 +272,7 @@ fn resolve_edge(
     Ok(Edge {
         source,
         from_component,
+        output: from_output,
         to,
         input,
         at: edge.to.at.clone(),
@@ -302,6 +332,7 @@ fn cross_kv_edges(
                     output,
                 }),
                 from_component,
+                output: Some(output),
                 to,
                 input,
                 at: said.at.clone(),
@@ -313,7 +344,8 @@ fn cross_kv_edges(
 
 /// Phases as declared; else a decoder, and who makes the embeddings that it reads, in
 /// every step, and others for the prompt. What a single pass does not need does not run by
-/// itself. A denoiser has its own default, and what reads its results runs at the end.
+/// itself. A denoiser has its own default, and what reads its results, or a decoder's, runs at the
+/// end.
 fn phases(structure: &Structure, edges: &[Edge], ios: &[ComponentIo]) -> Vec<Phase> {
     let declaration = &structure.declaration;
     let embedders: HashSet<usize> = edges
@@ -327,7 +359,8 @@ fn phases(structure: &Structure, edges: &[Edge], ios: &[ComponentIo]) -> Vec<Pha
         .and_then(|index| declaration.components.get(index))
         .and_then(|component| component.phase.as_ref())
         .map_or_else(|| iteration::default_phase(structure), |said| said.value);
-    let after_denoiser = after_denoiser(structure, edges);
+    let after_denoiser = after(structure, edges, structure.denoiser);
+    let after_decoder = after(structure, edges, structure.decoder);
     let default = |index: usize, component: &ComponentDeclaration| {
         let in_loop = structure.decoder == Some(index)
             || (structure.decoder.is_some() && component.component_type == "decoder")
@@ -338,6 +371,7 @@ fn phases(structure: &Structure, edges: &[Edge], ios: &[ComponentIo]) -> Vec<Pha
             _ if in_loop => Phase::EveryStep,
             _ if after_denoiser.get(index) == Some(&true) && denoiser == Phase::EveryStep => Phase::FinalOnly,
             _ if after_denoiser.get(index) == Some(&true) => denoiser,
+            _ if after_decoder.get(index) == Some(&true) => Phase::FinalOnly,
             _ => Phase::PromptOnly,
         }
     };
@@ -346,10 +380,9 @@ fn phases(structure: &Structure, edges: &[Edge], ios: &[ComponentIo]) -> Vec<Pha
         .iter()
         .enumerate()
         .map(|(index, component)| {
-            component
-                .phase
-                .as_ref()
-                .map_or_else(|| default(index, component), |said| said.value)
+            let said = component.phase.as_ref().map(|said| said.value);
+            let by_part = nested::phase(structure, index);
+            by_part.or(said).unwrap_or_else(|| default(index, component))
         })
         .collect()
 }
@@ -398,18 +431,17 @@ fn sources(structure: &Structure, edges: &[Edge]) -> Vec<Vec<usize>> {
     sources
 }
 
-/// Of each component, whether it reads what comes of the denoiser.
-fn after_denoiser(structure: &Structure, edges: &[Edge]) -> Vec<bool> {
+/// Of each component, whether it reads what comes of this one.
+fn after(structure: &Structure, edges: &[Edge], first: Option<usize>) -> Vec<bool> {
     let mut after = vec![false; structure.declaration.components.len()];
-    let Some(denoiser) = structure.denoiser else {
+    let Some(first) = first else {
         return after;
     };
     let sources = sources(structure, edges);
     // Sources first.
     for &index in &structure.order {
         let mut sources = sources.get(index).into_iter().flatten();
-        let reads =
-            sources.any(|&from| from != index && (from == denoiser || after.get(from) == Some(&true)));
+        let reads = sources.any(|&from| from != index && (from == first || after.get(from) == Some(&true)));
         if let Some(flag) = after.get_mut(index) {
             *flag = reads;
         }

@@ -483,11 +483,11 @@ fn unresolved<'p>(
     )
 }
 
-fn is_integer(port: &Port) -> bool {
+pub(super) fn is_integer(port: &Port) -> bool {
     matches!(port.dtype(), Some(DataType::Int32 | DataType::Int64))
 }
 
-fn is_float(port: &Port) -> bool {
+pub(super) fn is_float(port: &Port) -> bool {
     matches!(
         port.dtype(),
         Some(DataType::Float32 | DataType::Float16 | DataType::Bfloat16)
@@ -495,6 +495,6 @@ fn is_float(port: &Port) -> bool {
 }
 
 /// Whether the port's rank is one of these, or not declared.
-fn has_rank(port: &Port, ranks: &[usize]) -> bool {
+pub(super) fn has_rank(port: &Port, ranks: &[usize]) -> bool {
     port.dims.as_ref().is_none_or(|dims| ranks.contains(&dims.len()))
 }

@@ -12,6 +12,8 @@ pub(crate) struct PipelineSpec {
     /// Component indices, each after those that feed it.
     pub order: Vec<usize>,
     pub token_loop: Option<TokenLoop>,
+    /// What a step of the token loop has inside, if it is a frame of codes.
+    pub nested: Option<Nested>,
     pub iteration: Option<Iteration>,
     pub strategy: &'static str,
     /// Tokens to choose, by the package's strategy.
@@ -28,6 +30,47 @@ pub(crate) struct TokenLoop {
     pub decoder: usize,
     /// Index among the decoder's outputs.
     pub logits: usize,
+}
+
+/// A step of the token loop is a frame: the decoder's hidden state begins a loop of the inner
+/// decoder that makes its codes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nested {
+    pub inner: usize,
+    /// The decoder's output whose last row the inner one reads first.
+    pub seed: usize,
+    /// The inner decoder's outputs.
+    pub logits: usize,
+    pub embedding: usize,
+    /// Codes of a frame; at least 1.
+    pub groups: usize,
+    pub pre_embedder: Option<PreEmbedder>,
+}
+
+/// The decoder reads what this component makes of the frame before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PreEmbedder {
+    pub component: usize,
+    pub output: usize,
+    /// The last dim of the text that it reads beside the codes, if it reads any.
+    pub text_width: Option<i64>,
+    pub prefill: Option<Prefill>,
+}
+
+/// A component's outputs: what the decoder reads first, and the text for later frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prefill {
+    pub component: usize,
+    pub prefill: usize,
+    pub trailing: usize,
+}
+
+impl Nested {
+    /// Whether the frames' loop runs this component, rather than the step.
+    pub fn runs(&self, component: usize) -> bool {
+        let pre = self.pre_embedder.map(|pre| pre.component);
+        component == self.inner || pre == Some(component)
+    }
 }
 
 /// A component that runs again and again over what it made.
@@ -116,6 +159,10 @@ pub(crate) enum InputSource {
     Edge(OutputRef),
     /// The chosen tokens, int64 `[1, n]`.
     OutputIds,
+    /// The codes of all frames, int64 `[1, frames, groups]`.
+    OutputCodes,
+    /// What the loop over frames makes.
+    Nested(NestedFeed),
     /// What this component's output left: past and present of a KV cache.
     Past { output: usize },
     /// What this component's output left: recurrent state.
@@ -128,6 +175,19 @@ pub(crate) enum InputSource {
     Timestep,
     /// The host's value. Not required: the graph has a default.
     Request { required: bool },
+}
+
+/// What the loop over frames feeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NestedFeed {
+    /// To the decoder, with a pre-embedder: what that made of the frame before, `[1, S, H]`.
+    OuterEmbeds,
+    /// To the inner decoder: the decoder's hidden state, then its own embeddings, `[1, 1, H]`.
+    InnerEmbeds,
+    /// To the pre-embedder: the frame before, `[1, groups]`.
+    FrameCodes,
+    /// To the pre-embedder: a row of text, `[1, 1, H]`.
+    TextEmbed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,7 @@
 use super::declaration::{IterativeDeclaration, Phase, Said, StrategyDeclaration, StrategyKind};
 use super::document::{Cursor, Fields};
 use super::metadata::{PHASES, StagePhase, said};
+use super::nested::read_nested;
 use super::scheduler::read_scheduler;
 use super::spec::Iteration;
 use super::{PackageError, PackageErrorKind};
@@ -12,8 +13,7 @@ enum Kind {
     SinglePass,
     Composite,
     Iterative,
-    /// Understood, not run by this version.
-    Later,
+    Nested,
 }
 
 const KINDS: &[(&str, Kind)] = &[
@@ -22,7 +22,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("composite", Kind::Composite),
     ("iterative", Kind::Iterative),
     ("diffusion_steps", Kind::Iterative),
-    ("nested_autoregressive", Kind::Later),
+    ("nested_autoregressive", Kind::Nested),
 ];
 
 /// Reads `pipeline.strategy` (absent: autoregressive), and the phases that its stages
@@ -75,13 +75,14 @@ pub(super) fn read_strategy(
         whole.staged.extend(named.cloned());
         match one.kind {
             Kind::Composite => return Err(inner.unsupported("a composite inside a composite")),
-            Kind::Autoregressive => {
+            Kind::Autoregressive | Kind::Nested => {
                 if whole.kind == (StrategyKind::Composite { token_loop: true }) {
                     return Err(inner.unsupported("more than one autoregressive stage"));
                 }
                 whole.kind = StrategyKind::Composite { token_loop: true };
                 whole.decoder = one.declaration.decoder;
                 whole.max_tokens = one.declaration.max_tokens;
+                whole.nested = one.declaration.nested;
             }
             Kind::SinglePass => {}
             Kind::Iterative => {
@@ -92,9 +93,6 @@ pub(super) fn read_strategy(
                     after_tokens: whole.kind == StrategyKind::Composite { token_loop: true },
                     ..iterative
                 });
-            }
-            Kind::Later => {
-                whole.unsupported = whole.unsupported.or(one.declaration.unsupported);
             }
         }
     }
@@ -116,8 +114,8 @@ fn empty(kind: StrategyKind, at: &Cursor<'_>) -> StrategyDeclaration {
         model: None,
         staged: Vec::new(),
         iterative: None,
+        nested: None,
         max_tokens: None,
-        unsupported: None,
         at: at.location(),
     }
 }
@@ -146,14 +144,13 @@ fn read_one(at: &Cursor<'_>) -> Result<OneStrategy, PackageError> {
             declaration.kind = StrategyKind::Iterative;
             declaration.iterative = Some(read_iterative(&mut fields, at)?);
         }
-        Kind::Later => {
-            if let Some(kind_at) = kind_at {
-                declaration.unsupported = Some(Said {
-                    value: format!("strategy \"{}\"", kind_at.text()?),
-                    at: kind_at.location(),
-                });
-            }
-            return Ok(OneStrategy { kind, declaration });
+        Kind::Nested => {
+            declaration.kind = StrategyKind::Nested;
+            declaration.decoder = Some(said(
+                fields.required("outer", "the decoder whose steps are frames")?,
+            )?);
+            declaration.nested = Some(read_nested(&mut fields, at)?);
+            declaration.max_tokens = fields.get("max_tokens").map(|value| value.count(1)).transpose()?;
         }
     }
     fields.finish();
@@ -239,14 +236,14 @@ impl OneStrategy {
     /// What the strategy says of the phase of the component that it names.
     fn phase(&self, run_on: Option<Said<Phase>>) -> Option<StagePhase> {
         let component = match self.kind {
-            Kind::Autoregressive => self.declaration.decoder.as_ref()?,
+            Kind::Autoregressive | Kind::Nested => self.declaration.decoder.as_ref()?,
             Kind::SinglePass => self.declaration.model.as_ref()?,
             Kind::Iterative => self.declaration.iterative.as_ref()?.denoiser.as_ref()?,
-            Kind::Composite | Kind::Later => return None,
+            Kind::Composite => return None,
         };
         let phase = match (run_on, self.kind) {
             (Some(run_on), _) => run_on,
-            (None, Kind::Autoregressive) => Said {
+            (None, Kind::Autoregressive | Kind::Nested) => Said {
                 value: Phase::EveryStep,
                 at: component.at.clone(),
             },
@@ -258,20 +255,5 @@ impl OneStrategy {
             component: component.value.clone(),
             phase,
         })
-    }
-}
-
-impl StrategyDeclaration {
-    /// The error of a strategy that this version does not run, if it is one.
-    pub fn refuse_unsupported(&self) -> Result<(), PackageError> {
-        match &self.unsupported {
-            None => Ok(()),
-            Some(said) => Err(PackageError::new(
-                said.at.clone(),
-                PackageErrorKind::Unsupported {
-                    what: said.value.clone(),
-                },
-            )),
-        }
     }
 }

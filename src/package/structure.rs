@@ -3,6 +3,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::component::{listed, shown};
 
 use super::declaration::{Declaration, EdgeDeclaration, Said, StrategyKind};
+use super::nested::{self, NestedParts};
 use super::scheduler::SchedulerConfig;
 use super::{PackageError, PackageErrorKind};
 
@@ -17,6 +18,8 @@ pub(crate) struct Structure {
     pub decoder: Option<usize>,
     /// The component that an iterative strategy runs again and again.
     pub denoiser: Option<usize>,
+    /// The components inside of the decoder's steps.
+    pub nested: Option<NestedParts>,
 }
 
 /// Checks what can be checked without the graphs.
@@ -55,7 +58,13 @@ pub(crate) fn check(declaration: Declaration) -> Result<Structure, PackageError>
     let denoiser = find_denoiser(&declaration)?;
     let order = topological_order(&declaration, denoiser)?;
     let decoder = find_decoder(&declaration)?;
-    for (index, role) in [(decoder, "decoder"), (denoiser, "denoiser")] {
+    let nested = nested::find_parts(&declaration, decoder)?;
+    let inner = nested.map(|parts| parts.inner);
+    for (index, role) in [
+        (decoder, "decoder"),
+        (inner, "inner decoder"),
+        (denoiser, "denoiser"),
+    ] {
         if let Some(component) = index.and_then(|index| declaration.components.get(index))
             && let Some(modality) = &component.when_present
         {
@@ -88,6 +97,7 @@ pub(crate) fn check(declaration: Declaration) -> Result<Structure, PackageError>
         order,
         decoder,
         denoiser,
+        nested,
     })
 }
 
@@ -108,7 +118,7 @@ impl Structure {
 }
 
 impl Declaration {
-    fn index_of<T>(&self, name: &str, said: &Said<T>) -> Result<usize, PackageError> {
+    pub(super) fn index_of<T>(&self, name: &str, said: &Said<T>) -> Result<usize, PackageError> {
         self.component_index(name).ok_or_else(|| {
             PackageError::new(
                 said.at.clone(),
@@ -141,15 +151,13 @@ impl Declaration {
 }
 
 /// Components in an order in which each comes after its sources; among equals, the
-/// package's order. A denoiser may feed itself: that is the loop. Of a strategy that is not run
-/// by this version, any component may.
+/// package's order. A denoiser may feed itself: that is the loop.
 fn topological_order(declaration: &Declaration, denoiser: Option<usize>) -> Result<Vec<usize>, PackageError> {
-    let not_run = declaration.strategy.unsupported.is_some();
     let edges: Vec<(usize, usize, &EdgeDeclaration)> = declaration
         .edges
         .iter()
         .filter_map(|edge| declaration.ends(edge).map(|(from, to)| (from, to, edge)))
-        .filter(|(from, to, _)| from != to || !(not_run || denoiser == Some(*to)))
+        .filter(|(from, to, _)| from != to || denoiser != Some(*to))
         .collect();
     let count = declaration.components.len();
     // How many edges each waits for, and whom it feeds.
@@ -272,14 +280,13 @@ fn find_denoiser(declaration: &Declaration) -> Result<Option<usize>, PackageErro
 /// The component that chooses tokens: named by the strategy, or the only one that can be.
 fn find_decoder(declaration: &Declaration) -> Result<Option<usize>, PackageError> {
     let strategy = &declaration.strategy;
-    if strategy.unsupported.is_some() {
-        return Ok(None);
-    }
     match strategy.kind {
         StrategyKind::SinglePass
         | StrategyKind::Iterative
         | StrategyKind::Composite { token_loop: false } => return Ok(None),
-        StrategyKind::Autoregressive | StrategyKind::Composite { token_loop: true } => {}
+        StrategyKind::Autoregressive
+        | StrategyKind::Nested
+        | StrategyKind::Composite { token_loop: true } => {}
     }
     if let Some(named) = &strategy.decoder {
         return Ok(declaration.component_index(&named.value));

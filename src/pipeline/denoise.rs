@@ -249,6 +249,7 @@ impl Run {
         };
         let span = Span {
             ids: self.transcript.tokens(),
+            len: self.transcript.len(),
             past: 0,
             last_row: None,
         };

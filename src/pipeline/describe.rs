@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use crate::component::{Dim, Port};
 
-use super::{ComponentInfo, IterationInfo, Pipeline};
+use super::{ComponentInfo, IterationInfo, NestedInfo, Pipeline};
 
 /// A pipeline as JSON, for people and tools.
 pub(super) fn describe(pipeline: &Pipeline) -> Value {
@@ -12,6 +12,7 @@ pub(super) fn describe(pipeline: &Pipeline) -> Value {
         "metadata_file": package.metadata_file.display().to_string(),
         "strategy": package.strategy,
         "decoder": package.decoder,
+        "nested": package.nested.as_ref().map(nested),
         "iteration": package.iteration.as_ref().map(iteration),
         "eos_token_ids": package.eos_token_ids,
         "context_length": package.context_length,
@@ -19,6 +20,15 @@ pub(super) fn describe(pipeline: &Pipeline) -> Value {
         "tokenizer": pipeline.tokenizer().map(|tokenizer| json!({ "vocab_size": tokenizer.vocab_size() })),
         "chat_template": pipeline.chat_template().is_some(),
         "components": pipeline.components().iter().map(component).collect::<Vec<_>>(),
+    })
+}
+
+fn nested(info: &NestedInfo) -> Value {
+    json!({
+        "inner": info.inner,
+        "num_code_groups": info.num_code_groups,
+        "pre_embedder": info.pre_embedder,
+        "prefill_embedder": info.prefill_embedder,
     })
 }
 

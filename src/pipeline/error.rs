@@ -92,6 +92,9 @@ pub enum RequestError {
     /// Of an iterative package.
     #[error("the loop has taken no step yet; step first")]
     NoSteps,
+    /// Of a package with a pre-embedder, whose decoder reads the prompt as a whole and first.
+    #[error("the prompt cannot go on behind frames that were made of it; rewind to it, or to 0 for another")]
+    PromptEnded,
     #[error("no logits yet; step, or compute them with forward")]
     NoLogits,
     #[error("component \"{component}\": logits hold NaN at index {index}; no token can be chosen from them")]
@@ -290,7 +293,8 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::WrongPhase { .. }
         | R::NoTokenLoop { .. }
         | R::NoLogits
-        | R::NoSteps => ErrorKind::InvalidState,
+        | R::NoSteps
+        | R::PromptEnded => ErrorKind::InvalidState,
         R::NoTokenizer => ErrorKind::Unsupported,
         R::NanLogits { .. } | R::EmptyLogits { .. } | R::CarriedShape { .. } | R::LoopShape { .. } => {
             ErrorKind::RunFailed

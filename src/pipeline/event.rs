@@ -15,6 +15,9 @@ pub struct Event {
     pub logprob: f32,
     /// Where the loop of an iterative package is; `None` for others.
     pub progress: Option<Progress>,
+    /// The codes of this frame, in a package whose steps are frames of codes; empty for others,
+    /// and for the frame whose token ends the text.
+    pub codes: Vec<i64>,
     /// Set when the run is finished with this event.
     pub finish: Option<FinishReason>,
     pub usage: Usage,

@@ -52,12 +52,16 @@ impl Pool {
             components,
             caches,
             output_ids,
+            output_codes,
+            feeds,
             states,
             ..
         } = self;
         let values = Values {
             components,
             output_ids,
+            output_codes,
+            feeds,
             states,
         };
         let caches = caches.get_mut(index).map(Vec::as_mut_slice).unwrap_or_default();
@@ -130,13 +134,13 @@ impl Pool {
     ) -> Option<Shape> {
         let spec = component.outputs.get(output)?;
         if let Some(cache) = self.cache(index, output) {
-            return Some(cache.longer(span.ids.len()));
+            return Some(cache.longer(span.len));
         }
         let last = self.components.get(index)?.outputs.get(output)?.front.view()?;
         match &spec.role {
             OutputRole::Present { axis, .. } => {
                 let mut shape = Shape::from_slice(last.shape());
-                *shape.get_mut(*axis)? += span.ids.len() as i64;
+                *shape.get_mut(*axis)? += span.len as i64;
                 Some(shape)
             }
             OutputRole::State { shape } => Some(shape.clone()),

@@ -1,8 +1,9 @@
 //! A loaded pipeline and its runs: the pool of values, phases, the step loop.
 //!
 //! [`Pipeline`] is shared by any number of [`Run`]s. `open` puts a pipeline together, `run`
-//! is what a caller does with one request, `step` the loop over tokens, `denoise` the one of
-//! an iterative package, `pool` the values and `execute` the one place that calls a component.
+//! is what a caller does with one request, `step` the loop over tokens, `nested` the one inside
+//! of a step that is a frame of codes, `denoise` the one of an iterative package, `pool` the
+//! values and `execute` the one place that calls a component.
 //! Nothing here reads files or knows which backends exist.
 
 mod backend;
@@ -13,6 +14,7 @@ mod describe;
 mod error;
 mod event;
 mod execute;
+mod nested;
 mod open;
 mod pool;
 mod request;
@@ -26,8 +28,8 @@ pub use crate::package::Phase;
 pub use error::{ErrorKind, PipelineError, RequestError};
 pub use event::{Event, Progress, Timings, Usage};
 pub use open::{
-    ComponentEstimate, ComponentInfo, Estimate, IterationInfo, LoadProgress, OnProgress, PackageInfo,
-    Pipeline, PipelineOptions,
+    ComponentEstimate, ComponentInfo, Estimate, IterationInfo, LoadProgress, NestedInfo, OnProgress,
+    PackageInfo, Pipeline, PipelineOptions,
 };
 pub use run::{Run, RunSettings, RunStats};
 

@@ -65,16 +65,31 @@ pub struct PackageInfo {
     pub format: &'static str,
     /// The metadata file that was taken.
     pub metadata_file: PathBuf,
-    /// `autoregressive`, `single_pass`, `iterative` or `composite`.
+    /// `autoregressive`, `nested_autoregressive`, `single_pass`, `iterative` or `composite`.
     pub strategy: &'static str,
     /// The component that chooses tokens, if there is a token loop.
     pub decoder: Option<String>,
+    /// The loop inside of each of the decoder's steps, if they are frames of codes.
+    pub nested: Option<NestedInfo>,
     /// The loop of an iterative strategy, alone or as a stage.
     pub iteration: Option<IterationInfo>,
     /// Any of these ends the text.
     pub eos_token_ids: Vec<i32>,
     /// The most tokens that a sequence may have, if the package says so.
     pub context_length: Option<u64>,
+}
+
+/// A decoder that makes the codes of a frame for each step of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NestedInfo {
+    /// The inner decoder.
+    pub inner: String,
+    /// Codes of a frame.
+    pub num_code_groups: usize,
+    /// Who makes the outer decoder's input of the frame before, if it does not read tokens.
+    pub pre_embedder: Option<String>,
+    /// Who makes its first input of the prompt.
+    pub prefill_embedder: Option<String>,
 }
 
 /// A component that runs again and again over what it made.
@@ -162,7 +177,6 @@ impl Pipeline {
         check_control(control)?;
         package.check_files()?;
         warn_of(runtime, &package);
-        package.structure.declaration.strategy.refuse_unsupported()?;
         let names = package.structure.declaration.component_names();
         let asked = backend::choose(runtime, options, &names)?;
         let mut report = |done: usize| {
@@ -216,7 +230,6 @@ impl Pipeline {
     ) -> Result<Self, PipelineError> {
         let package = Package::open(source)?;
         warn_of(runtime, &package);
-        package.structure.declaration.strategy.refuse_unsupported()?;
         let names = package.structure.declaration.component_names();
         let mut sessions: Vec<_> = sessions
             .into_iter()
@@ -338,6 +351,21 @@ impl Pipeline {
             metadata_file: package.metadata_file.clone(),
             strategy: spec.strategy,
             decoder: decoder.map(|component| component.name.clone()),
+            nested: spec.nested.map(|nested| {
+                let name = |index: usize| {
+                    let component = spec.components.get(index);
+                    component.map_or(String::new(), |component| component.name.clone())
+                };
+                let pre = nested.pre_embedder;
+                NestedInfo {
+                    inner: name(nested.inner),
+                    num_code_groups: nested.groups,
+                    pre_embedder: pre.map(|pre| name(pre.component)),
+                    prefill_embedder: pre
+                        .and_then(|pre| pre.prefill)
+                        .map(|prefill| name(prefill.component)),
+                }
+            }),
             iteration: spec.iteration.as_ref().and_then(|iteration| {
                 let component = spec.components.get(iteration.denoiser)?;
                 let looped = iteration
@@ -389,16 +417,7 @@ impl Pipeline {
             });
             ios.push(outline.io);
         }
-        // A strategy that cannot be run yet has no bindings that could be resolved.
-        if package
-            .structure
-            .declaration
-            .strategy
-            .refuse_unsupported()
-            .is_ok()
-        {
-            estimate.kv_bytes_per_token = kv_bytes_per_token(&resolve(&package.structure, &ios)?);
-        }
+        estimate.kv_bytes_per_token = kv_bytes_per_token(&resolve(&package.structure, &ios)?);
         Ok(estimate)
     }
 
@@ -534,7 +553,11 @@ fn outline_error(component: &str, model: &ModelSource, error: std::io::Error) ->
 
 fn kv_bytes_per_token(spec: &PipelineSpec) -> Option<u64> {
     let mut total = None;
-    for output in spec.components.iter().flat_map(|component| &component.outputs) {
+    // An inner decoder's cache does not grow with the tokens.
+    let inner = spec.nested.map(|nested| nested.inner);
+    let components = spec.components.iter().enumerate();
+    let components = components.filter(|(index, _)| Some(*index) != inner);
+    for output in components.flat_map(|(_, component)| &component.outputs) {
         let (OutputRole::Present { axis, empty, .. }, Some(dtype)) = (&output.role, output.dtype) else {
             continue;
         };

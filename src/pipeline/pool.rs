@@ -7,6 +7,7 @@ use super::PipelineError;
 use super::cache::Cache;
 use super::convert::{write_integers, write_number, write_ones};
 use super::execute::Scratch;
+use super::nested::Feeds;
 use super::request::Settable;
 use super::states::States;
 use super::value::{Slot, Value};
@@ -20,6 +21,9 @@ pub(super) struct Pool {
     pub(super) caches: Vec<Vec<Option<Cache>>>,
     /// Chosen tokens, int64 `[1, n]`.
     pub output_ids: Value,
+    /// Codes of all frames, int64 `[1, frames, groups]`.
+    pub output_codes: Value,
+    pub feeds: Feeds,
     pub states: States,
     pub(super) scratch: Scratch,
 }
@@ -69,13 +73,18 @@ impl ComponentValues {
 pub(super) struct Values<'p> {
     pub components: &'p [ComponentValues],
     pub output_ids: &'p Value,
+    pub output_codes: &'p Value,
+    pub feeds: &'p Feeds,
     pub states: &'p States,
 }
 
 /// The tokens that a component runs over.
 #[derive(Clone, Copy)]
 pub(super) struct Span<'t> {
+    /// Empty for components that read embeddings which are no tokens'.
     pub ids: &'t [i32],
+    /// Its positions.
+    pub len: usize,
     /// Positions before the span, those in the caches included.
     pub past: usize,
     /// An output of the component of which the last row is enough.
@@ -108,27 +117,35 @@ impl Pool {
 
     /// Empties every KV cache and zeros every recurrent state.
     pub fn reset_caches(&mut self, spec: &PipelineSpec) -> Result<(), PipelineError> {
-        self.caches_in_place().for_each(|cache| cache.truncate(0));
-        for (component, values) in spec.components.iter().zip(&mut self.components) {
-            for ((output, slot), port) in component
-                .outputs
-                .iter()
-                .zip(&mut values.outputs)
-                .zip(&component.io.outputs)
-            {
-                let shape = match &output.role {
-                    OutputRole::Plain
-                    | OutputRole::Present {
-                        in_place: Some(_), ..
-                    } => continue,
-                    OutputRole::Present { empty, .. } => empty,
-                    OutputRole::State { shape } => shape,
-                };
-                let Some(dtype) = output.dtype else { continue };
-                slot.front
-                    .write_zeros(dtype, shape)
-                    .map_err(|error| at_port(component, port, error))?;
-            }
+        (0..spec.components.len()).try_for_each(|index| self.reset_caches_of(spec, index))
+    }
+
+    /// Empties the KV caches of a component and zeros its recurrent states.
+    pub fn reset_caches_of(&mut self, spec: &PipelineSpec, index: usize) -> Result<(), PipelineError> {
+        let caches = self.caches.get_mut(index).into_iter().flatten().flatten();
+        caches.for_each(|cache| cache.truncate(0));
+        let (Some(component), Some(values)) = (spec.components.get(index), self.components.get_mut(index))
+        else {
+            return Ok(());
+        };
+        for ((output, slot), port) in component
+            .outputs
+            .iter()
+            .zip(&mut values.outputs)
+            .zip(&component.io.outputs)
+        {
+            let shape = match &output.role {
+                OutputRole::Plain
+                | OutputRole::Present {
+                    in_place: Some(_), ..
+                } => continue,
+                OutputRole::Present { empty, .. } => empty,
+                OutputRole::State { shape } => shape,
+            };
+            let Some(dtype) = output.dtype else { continue };
+            slot.front
+                .write_zeros(dtype, shape)
+                .map_err(|error| at_port(component, port, error))?;
         }
         Ok(())
     }
@@ -241,6 +258,8 @@ impl Pool {
         Values {
             components: &self.components,
             output_ids: &self.output_ids,
+            output_codes: &self.output_codes,
+            feeds: &self.feeds,
             states: &self.states,
         }
     }
@@ -323,7 +342,7 @@ impl Pool {
         span: Span<'_>,
         made: &mut Value,
     ) -> Result<(), TensorError> {
-        let count = span.ids.len();
+        let count = span.len;
         let len = count as i64;
         let past = span.past as i64;
         match spec.source {
@@ -425,6 +444,8 @@ impl<'p> Values<'p> {
             | InputSource::Positions { .. }
             | InputSource::Timestep => made(),
             InputSource::OutputIds => self.output_ids.view(),
+            InputSource::OutputCodes => self.output_codes.view(),
+            InputSource::Nested(feed) => self.feeds.view(feed),
             InputSource::Edge(_) | InputSource::LoopResult { .. } => {
                 let value = self.routed(spec.source);
                 value.filter(|value| value.dtype() == spec.dtype).or_else(made)

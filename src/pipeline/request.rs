@@ -1,5 +1,5 @@
 use crate::component::{Port, TensorView};
-use crate::package::{ComponentSpec, InputSource, LoopState, OutputRef, PipelineSpec};
+use crate::package::{ComponentSpec, InputSource, LoopState, NestedFeed, OutputRef, PipelineSpec};
 
 use super::pool::Pool;
 use super::{PipelineError, RequestError};
@@ -31,7 +31,9 @@ impl Activity {
         if let Some(flag) = spoiled.get_mut(component) {
             *flag = true;
         }
-        for &index in &spec.order {
+        // Twice, because what a prefill embedder makes goes to the decoder without an edge, so that
+        // it may come later in the order.
+        for &index in spec.order.iter().chain(&spec.order) {
             let Some(reader) = spec.components.get(index) else {
                 continue;
             };
@@ -41,6 +43,19 @@ impl Activity {
                     .iteration
                     .as_ref()
                     .is_some_and(|iteration| spoiled.get(iteration.denoiser) == Some(&true)),
+                InputSource::Nested(feed) => spec.nested.is_some_and(|nested| {
+                    let is_spoiled = |component: usize| spoiled.get(component) == Some(&true);
+                    let prefill = nested.pre_embedder.and_then(|pre| pre.prefill);
+                    let prefill = prefill.is_some_and(|prefill| is_spoiled(prefill.component));
+                    match feed {
+                        NestedFeed::OuterEmbeds => {
+                            let pre = nested.pre_embedder;
+                            prefill || pre.is_some_and(|pre| is_spoiled(pre.component))
+                        }
+                        NestedFeed::TextEmbed => prefill,
+                        NestedFeed::InnerEmbeds | NestedFeed::FrameCodes => false,
+                    }
+                }),
                 _ => false,
             });
             if let Some(flag) = spoiled.get_mut(index) {
@@ -237,6 +252,8 @@ pub(super) fn settable(found: &Found<'_>, spec: &PipelineSpec) -> Result<Settabl
             "the step loop".to_owned()
         }
         InputSource::OutputIds => "the chosen tokens".to_owned(),
+        InputSource::OutputCodes => "the codes of the frames".to_owned(),
+        InputSource::Nested(_) => "the loop over frames".to_owned(),
         InputSource::Past { .. } | InputSource::State { .. } => "the component's own output".to_owned(),
         InputSource::LoopResult { state } => looped_address(spec, state),
         InputSource::Edge(from) => {

@@ -8,6 +8,7 @@ use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec,
 
 use super::convert::write_integers;
 use super::denoise::Steps;
+use super::nested::Frames;
 use super::open::vocabulary;
 use super::pool::{Pool, at_port};
 use super::request::{self, Activity, Found};
@@ -17,6 +18,8 @@ use super::{Event, Pipeline, PipelineError, RequestError, Timings};
 
 /// The port that the loop publishes on the decoder, unless the graph has one of that name.
 const OUTPUT_IDS: &str = "output_ids";
+/// The same where its steps are frames of codes.
+pub(super) const OUTPUT_CODES: &str = "output_codes";
 
 /// How a run generates.
 #[derive(Clone, Debug)]
@@ -101,6 +104,8 @@ pub struct Run {
     pub(super) has_logits: bool,
     /// The last token was chosen from the current logits.
     pub(super) logits_are_used: bool,
+    /// The frames, in a nested package.
+    pub(super) frames: Frames,
     /// Tokens that the last pass fed.
     pub(super) last_span: usize,
     pub(super) stats: RunStats,
@@ -129,7 +134,8 @@ impl Run {
             .token_loop
             .and_then(|token_loop| spec.components.get(token_loop.decoder));
         let keeps_cache = decoder.is_some_and(ComponentSpec::has_cache);
-        check_settings(settings, decoder, keeps_cache)?;
+        let embeds = spec.nested.is_some_and(|nested| nested.pre_embedder.is_some());
+        check_settings(settings, decoder, keeps_cache, embeds)?;
         let steps = match &spec.iteration {
             Some(iteration) => Some(Steps::new(iteration, settings)?),
             None => {
@@ -153,7 +159,8 @@ impl Run {
                 max_length: spec.max_length.filter(|_| max_tokens.is_none()),
                 context_length: spec.context_length,
             },
-            transcript: Transcript::new(pipeline.tokenizer()),
+            // The tokens of frames are no text.
+            transcript: Transcript::new(pipeline.tokenizer().filter(|_| spec.nested.is_none())),
             pool,
             activity: Activity::new(spec),
             ran: 0,
@@ -164,6 +171,7 @@ impl Run {
             next_logits: Vec::new(),
             has_logits: false,
             logits_are_used: false,
+            frames: Frames::default(),
             last_span: 0,
             stats: RunStats::default(),
             steps,
@@ -273,6 +281,10 @@ impl Run {
             .into());
         }
         if !ids.is_empty() {
+            let pre_embedder = shared.spec.nested.and_then(|nested| nested.pre_embedder);
+            if pre_embedder.is_some() && self.transcript.chosen().next().is_some() {
+                return Err(RequestError::PromptEnded.into());
+            }
             self.transcript.append(ids);
             self.tokens_changed();
         }
@@ -423,7 +435,14 @@ impl Run {
         self.finished = finish;
         self.logits_are_used = true;
         self.pool.output_ids.clear();
-        Ok(self.event(Some(id), text, logprob, timings))
+        let mut event = self.event(Some(id), text, logprob, timings);
+        if let Some(nested) = self.pipeline.shared().spec.nested {
+            let ends = matches!(finish, Some(FinishReason::EndOfText { .. }));
+            self.frames.choose(ends, instead);
+            self.publish_codes(nested)?;
+            event.codes = self.frames.last(nested.groups).to_vec();
+        }
+        Ok(event)
     }
 
     fn event(&self, token: Option<i32>, text: String, logprob: f32, timings: Timings) -> Event {
@@ -432,6 +451,7 @@ impl Run {
             text,
             logprob,
             progress: None,
+            codes: Vec::new(),
             finish: self.finished,
             usage: self.transcript.usage(),
             timings,
@@ -462,17 +482,28 @@ impl Run {
         // The last token runs again, for its logits.
         let keep = self.ran.min(len.saturating_sub(1));
         if keep < self.ran {
-            let recurrent = spec.components.iter().any(ComponentSpec::has_recurrent_state);
-            if recurrent || keep == 0 {
+            // An inner decoder begins each frame with an empty cache and state.
+            let inner = spec.nested.map(|nested| nested.inner);
+            let mut others = spec.components.iter().enumerate();
+            let recurrent =
+                others.any(|(index, component)| Some(index) != inner && component.has_recurrent_state());
+            let embedded = spec.nested.is_some_and(|nested| nested.pre_embedder.is_some());
+            let in_prompt = embedded && keep < self.transcript.prompt_len();
+            if recurrent || in_prompt || keep == 0 {
                 // A recurrent state has no way back; the tokens run again from the first.
                 self.restart_cache()?;
             } else {
-                self.pool.truncate_caches(spec, keep)?;
+                self.pool.truncate_caches(spec, self.outer_rows(keep))?;
                 self.ran = keep;
             }
             self.has_logits = false;
         }
         self.transcript.truncate(len);
+        if let Some(nested) = spec.nested {
+            self.frames
+                .truncate(self.transcript.chosen().count(), nested.groups);
+            self.publish_codes(nested)?;
+        }
         self.tokens_changed();
         Ok(())
     }
@@ -493,7 +524,8 @@ impl Run {
         if self.token_loop().is_some() && !self.has_logits {
             return Err(RequestError::NoLogits.into());
         }
-        if spec.has_steps() && self.next_step.is_none() {
+        let no_frame = spec.nested.is_some() && !self.frames.any();
+        if no_frame || (spec.has_steps() && self.next_step.is_none()) {
             return Err(RequestError::NoSteps.into());
         }
         self.run_asked(control, |index| {
@@ -602,6 +634,10 @@ impl Run {
             let value = self.pool.output_ids.view();
             return value.ok_or_else(|| no_value("finish the run first").into());
         }
+        if decoder == Some(found.index) && found.port == OUTPUT_CODES && spec.nested.is_some() {
+            let value = self.pool.output_codes.view();
+            return value.ok_or_else(|| no_value("step first").into());
+        }
         let known = io.outputs.iter().chain(&io.inputs).map(|port| port.name.clone());
         Err(RequestError::UnknownPort {
             component: found.component.name.clone(),
@@ -702,6 +738,7 @@ fn check_settings(
     settings: &RunSettings,
     decoder: Option<&ComponentSpec>,
     keeps_cache: bool,
+    embeds: bool,
 ) -> Result<(), RequestError> {
     let refuse = |what, message: &str| {
         Err(RequestError::InvalidSetting {
@@ -717,6 +754,10 @@ fn check_settings(
         Some(_) if decoder.is_none() => {
             refuse("chunk_size", "the package has no token loop to feed in chunks")
         }
+        Some(_) if embeds => refuse(
+            "chunk_size",
+            "the decoder reads embeddings of the whole prompt at once, from the package's pre_embedder",
+        ),
         Some(_) if !keeps_cache => refuse(
             "chunk_size",
             "the decoder keeps no cache, so that every step must feed all tokens at once",

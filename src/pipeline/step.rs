@@ -53,6 +53,12 @@ impl Run {
         if self.stats.component_runs > ran_before {
             timings.prompt_components = started.elapsed();
         }
+        let nested = self.pipeline.shared().spec.nested;
+        if let Some(nested) = nested
+            && let Some(pre) = nested.pre_embedder
+        {
+            self.feed_embeddings(token_loop, nested, pre, control, &mut timings)?;
+        }
         while self.ran < self.transcript.len() {
             let start = if self.keeps_cache { self.ran } else { 0 };
             let end = match self.settings.chunk_size {
@@ -62,11 +68,17 @@ impl Run {
             if !self.keeps_cache {
                 self.pool.reset_caches(&self.pipeline.shared().spec)?;
             }
-            let outcome = self.pass(token_loop, start..end, control, &mut timings);
+            let rows = (start, end - start);
+            let outcome = self.pass(token_loop, start..end, rows, control, &mut timings);
             self.settle(outcome)?;
             self.ran = end;
             self.has_logits = true;
             self.logits_are_used = false;
+        }
+        if let Some(nested) = nested
+            && !self.frames.ready
+        {
+            self.make_frame(token_loop, nested, control, &mut timings)?;
         }
         timings.total = started.elapsed();
         let fed_one = timings.total.saturating_sub(timings.prompt_components);
@@ -78,28 +90,33 @@ impl Run {
         Ok(timings)
     }
 
-    /// One pass of the every_step components over a span.
-    fn pass(
+    /// One pass of the every_step components over a span: of these tokens, with so many rows
+    /// before it and of it.
+    pub(super) fn pass(
         &mut self,
         token_loop: TokenLoop,
         range: Range<usize>,
+        (past, len): (usize, usize),
         control: &RunControl,
         timings: &mut Timings,
     ) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let shared = pipeline.shared();
         let spec = &shared.spec;
-        self.last_span = range.len();
+        self.last_span = len;
+        self.frames.ready = false;
         for &index in &spec.order {
-            if !self.runs_in(spec, index, &[Phase::EveryStep]) {
+            let by_frame = spec.nested.is_some_and(|nested| nested.runs(index));
+            if by_frame || !self.runs_in(spec, index, &[Phase::EveryStep]) {
                 continue;
             }
             check_control(control)?;
             let started = Instant::now();
             let span = Span {
                 ids: ids(self.transcript.tokens(), range.clone()),
-                past: range.start,
-                last_row: (index == token_loop.decoder && self.last_logits_only && range.len() > 1)
+                len,
+                past,
+                last_row: (index == token_loop.decoder && self.last_logits_only && len > 1)
                     .then_some(token_loop.logits),
             };
             self.pool.execute(spec, &shared.sessions, index, span, control)?;
@@ -163,8 +180,13 @@ impl Run {
         if reads_tokens && self.transcript.len() == 0 {
             return Err(RequestError::NoTokens.into());
         }
+        let tokens = match shared.spec.nested.and_then(|nested| nested.pre_embedder?.prefill) {
+            Some(prefill) if prefill.component == index => self.transcript.prompt(),
+            _ => self.transcript.tokens(),
+        };
         let span = Span {
-            ids: self.transcript.tokens(),
+            ids: tokens,
+            len: tokens.len(),
             past: 0,
             last_row: None,
         };
@@ -197,9 +219,9 @@ impl Run {
     }
 
     /// Keeps what a pass wrote, or forgets it.
-    pub(super) fn settle(&mut self, outcome: Result<(), PipelineError>) -> Result<(), PipelineError> {
+    pub(super) fn settle<T>(&mut self, outcome: Result<T, PipelineError>) -> Result<T, PipelineError> {
         match outcome {
-            Ok(()) => self.pool.commit(),
+            Ok(_) => self.pool.commit(),
             Err(_) => self.pool.roll_back(),
         }
         outcome
@@ -216,19 +238,26 @@ impl Run {
 
     /// The most probable token of the current logits.
     pub(super) fn choose_greedy(&self, token_loop: TokenLoop) -> Result<Choice, PipelineError> {
-        let component = || component_name(&self.pipeline.shared().spec, token_loop.decoder);
-        match greedy(&self.logits) {
-            Ok(Some(choice)) => Ok(choice),
-            Ok(None) => Err(RequestError::EmptyLogits {
-                component: component(),
-            }
-            .into()),
-            Err(NanLogit { index }) => Err(RequestError::NanLogits {
-                component: component(),
-                index,
-            }
-            .into()),
+        let spec = &self.pipeline.shared().spec;
+        let component = spec.components.get(token_loop.decoder);
+        choose(&self.logits, component.map_or("", |component| &component.name))
+    }
+}
+
+/// The most probable of these logits of a component.
+pub(super) fn choose(logits: &[f32], component: &str) -> Result<Choice, PipelineError> {
+    let component = || component.to_owned();
+    match greedy(logits) {
+        Ok(Some(choice)) => Ok(choice),
+        Ok(None) => Err(RequestError::EmptyLogits {
+            component: component(),
         }
+        .into()),
+        Err(NanLogit { index }) => Err(RequestError::NanLogits {
+            component: component(),
+            index,
+        }
+        .into()),
     }
 }
 

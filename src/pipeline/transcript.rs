@@ -73,6 +73,16 @@ impl Transcript {
         self.in_turn
     }
 
+    /// Tokens before the first chosen one.
+    pub fn prompt_len(&self) -> usize {
+        let first = self.chosen.iter().position(|&chosen| chosen);
+        first.unwrap_or(self.chosen.len())
+    }
+
+    pub fn prompt(&self) -> &[i32] {
+        self.tokens.get(..self.prompt_len()).unwrap_or_default()
+    }
+
     /// The ids of the chosen tokens.
     pub fn chosen(&self) -> impl Iterator<Item = i32> {
         self.tokens

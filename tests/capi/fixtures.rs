@@ -55,7 +55,7 @@ struct Case {
 const IMAGE: &str = "input=vision_encoder.pixel_values:1,3,2,2:0,0.083333333333,0.166666666667,0.25,0.333333333333,\
                      0.416666666667,0.5,0.583333333333,0.666666666667,0.75,0.833333333333,0.916666666667";
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 9] = [
     Case {
         package: "tiny-gemma4-vlm",
         components: &["vision_encoder", "embedding", "decoder"],
@@ -110,6 +110,18 @@ const CASES: [Case; 8] = [
             "get=vae.image",
         ],
         prints: "0.875 1.75 2.625 3.5\n0.875 1.75 2.625 3.5\n2.75 4.5 6.25 8\n",
+    },
+    Case {
+        package: "tiny-tts-nested",
+        components: &["talker", "code_predictor", "vocoder"],
+        request: &[
+            "tokens=8",
+            "frames=3",
+            "finish",
+            "get=talker.output_codes",
+            "get=vocoder.audio",
+        ],
+        prints: "1 2 3 4\n2 3 4 5\n3 4 5 6\n1 2 3 4 2 3 4 5 3 4 5 6\n2 4 6 8 4 6 8 10 6 8 10 12\n",
     },
     // A control: the same package with another image gives another first token.
     Case {

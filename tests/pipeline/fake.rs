@@ -117,6 +117,8 @@ pub struct Watched {
     /// The run with this number fails, once.
     pub fail_at: Option<usize>,
     pub fail_with: Option<ComponentErrorKind>,
+    /// Called at the end of each run with its number.
+    pub on_run: Option<Box<dyn Fn(usize) + Send>>,
 }
 
 impl Watch {
@@ -248,6 +250,9 @@ impl ComponentSession for Fake {
                 }
                 None => output.result = OutputResult::Owned(tensor.view().to_tensor().unwrap()),
             }
+        }
+        if let Some(on_run) = &watched.on_run {
+            on_run(run);
         }
         // Fails late, when rooms have been written into.
         if fails {

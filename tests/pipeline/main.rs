@@ -4,6 +4,7 @@
 mod diffusion;
 mod fake;
 mod iterative;
+mod nested;
 mod package_errors;
 mod phases;
 mod schedulers;

@@ -652,13 +652,6 @@ fn what_is_understood_and_not_done() {
         let error = refused("      io:\n", &with_io(line), 11, &format!("{io}.{key}"), message);
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
-    refused(
-        "kind: autoregressive",
-        "kind: nested_autoregressive",
-        22,
-        "pipeline.strategy.kind",
-        "strategy \"nested_autoregressive\" is not supported yet",
-    );
     let coordinates = "phases:\n    {}\n  positions: {generation: processor_coordinates}\n  x:\n";
     refused(
         "phases:\n",

@@ -1,0 +1,5 @@
+//! Packages made here, of graphs small enough to know their answers: what the loop does with
+//! them on real backends, every component on each, in every mix.
+
+mod mixes;
+mod nested;

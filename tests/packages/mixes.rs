@@ -1,0 +1,94 @@
+//! Opens a package in memory with each component on each backend of this build.
+
+use std::sync::Arc;
+
+use oxpipe::component::{DataType, RunControl, SharedBytes, TensorView};
+use oxpipe::package::PackageSource;
+use oxpipe::pipeline::{Pipeline, PipelineError, PipelineOptions};
+use oxpipe::runtime::{BackendChoice, Environment, Runtime, RuntimeSettings};
+
+pub struct TestPackage {
+    files: Vec<(String, SharedBytes)>,
+    components: Vec<String>,
+}
+
+impl TestPackage {
+    /// `models` are components, each in a file of its name.
+    pub fn new(metadata: &str, models: Vec<(&str, Vec<u8>)>) -> Self {
+        let metadata: SharedBytes = Arc::new(metadata.as_bytes().to_vec());
+        let mut files = vec![("inference_metadata.yaml".to_owned(), metadata)];
+        let mut components = Vec::new();
+        for (name, model) in models {
+            let model: SharedBytes = Arc::new(model);
+            files.push((format!("{name}.onnx"), model));
+            components.push(name.to_owned());
+        }
+        TestPackage { files, components }
+    }
+
+    pub fn open(&self, options: &PipelineOptions) -> Result<Pipeline, PipelineError> {
+        let source = PackageSource::Files(self.files.clone());
+        Pipeline::open(&runtime(), &source, options, None, &RunControl::default())
+    }
+
+    /// Calls `check` with a pipeline for every assignment of backends to the components.
+    pub fn for_each_mix(&self, check: impl Fn(&Pipeline)) {
+        let mut mixes = vec![Vec::new()];
+        for component in &self.components {
+            let longer = |mix: &Vec<(String, BackendChoice)>| {
+                let extended = |backend| [&mix[..], &[(component.clone(), backend)]].concat();
+                backends().into_iter().map(extended).collect::<Vec<_>>()
+            };
+            mixes = mixes.iter().flat_map(longer).collect();
+        }
+        for mix in mixes {
+            eprintln!("{mix:?}");
+            let options = PipelineOptions {
+                component_backends: mix.clone(),
+                ..PipelineOptions::default()
+            };
+            let pipeline = self.open(&options).unwrap();
+            for (name, choice) in &mix {
+                let backend = pipeline.component(name).unwrap().backend;
+                assert_eq!(backend.name(), choice.name(), "{name}");
+            }
+            check(&pipeline);
+        }
+    }
+}
+
+pub fn runtime() -> Runtime {
+    let settings = RuntimeSettings {
+        ort_library_path: cfg!(feature = "ort").then(oxpipe_test_support::onnxruntime::library_path),
+        threads: Some(1),
+        ..RuntimeSettings::default()
+    };
+    Runtime::with_environment(settings, Environment::default())
+}
+
+pub fn backends() -> Vec<BackendChoice> {
+    let mut backends = Vec::new();
+    if cfg!(feature = "native") {
+        backends.push(BackendChoice::Native);
+    }
+    if cfg!(feature = "ort") {
+        backends.push(BackendChoice::Ort);
+    }
+    backends
+}
+
+pub fn floats(view: TensorView<'_>) -> Vec<f32> {
+    assert_eq!(view.dtype(), DataType::Float32);
+    let chunks = view.bytes().chunks_exact(4);
+    chunks
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect()
+}
+
+pub fn integers(view: TensorView<'_>) -> Vec<i64> {
+    assert_eq!(view.dtype(), DataType::Int64);
+    let chunks = view.bytes().chunks_exact(8);
+    chunks
+        .map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap()))
+        .collect()
+}
