@@ -42,6 +42,7 @@ fn options(backend: BackendChoice) -> ComponentOptions {
         packed_cache: Default::default(),
         #[cfg(feature = "native")]
         kv_cache_dtype: Default::default(),
+        ort: Default::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::component::{Backend, ComponentSession, ModelSource, RunControl};
-use crate::runtime::{ComponentOptions, Runtime};
+use crate::runtime::{ComponentOptions, OrtSettings, Runtime};
 
 use super::cancel::{self, Limit, oxp_cancel};
 use super::error::oxp_error;
@@ -80,6 +80,7 @@ impl SessionObject {
             packed_cache: options.packed_cache,
             #[cfg(feature = "native")]
             kv_cache_dtype: options.kv_cache_dtype,
+            ort: OrtSettings::default(),
         };
         let opened = runtime.open_component(&options.name, source, &component_options)?;
         cancel::check(control)?;

@@ -30,4 +30,4 @@ mod wire;
 
 pub use library::OrtLibrary;
 pub use search::OrtSearch;
-pub use session::{OrtOptions, OrtSession};
+pub use session::{OptimizationLevel, OrtOptions, OrtSession};

@@ -20,6 +20,23 @@ use crate::component::{
 pub struct OrtOptions {
     /// Intra-op threads; 0 lets ONNX Runtime choose.
     pub threads: usize,
+    pub inter_op_threads: Option<usize>,
+    pub memory_arena: Option<bool>,
+    pub memory_pattern: Option<bool>,
+    pub optimization: Option<OptimizationLevel>,
+    /// Entries of a session's configuration.
+    pub entries: Vec<(String, String)>,
+    /// Execution providers and their options; one that this library lacks is left out.
+    pub providers: Vec<(String, Vec<(String, String)>)>,
+}
+
+/// How far ONNX Runtime rewrites a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptimizationLevel {
+    None,
+    Basic,
+    Extended,
+    All,
 }
 
 /// One graph on ONNX Runtime.
@@ -28,6 +45,7 @@ pub struct OrtSession {
     pub(super) name: String,
     pub(super) io: ComponentIo,
     metadata: Vec<(String, String)>,
+    refused: Vec<String>,
     pub(super) inputs: Vec<CString>,
     pub(super) outputs: Vec<OutputPort>,
     /// Before the session, because it must go first.
@@ -74,7 +92,7 @@ impl OrtSession {
         let declared = model::read(source)?;
         let external = model::check_external(source, &declared.external)?;
         let failed = |failure| load_error(source, failure);
-        let options = session_options(library, options).map_err(failed)?;
+        let (options, refused) = session_options(library, options).map_err(failed)?;
         let session = model::create_session(library, source, &external, &options)?;
         let mut io = declared.io;
         let outputs = output_ports(library, &session, &mut io).map_err(failed)?;
@@ -90,12 +108,18 @@ impl OrtSession {
             name: name.to_owned(),
             io,
             metadata: declared.metadata,
+            refused,
             inputs,
             outputs,
             deadline_thread: None,
             terminator: Arc::new(Terminator::new(library.api(), run_options)),
             session: Arc::new(session),
         })
+    }
+
+    /// Execution providers that were asked for and that this session does without, and why.
+    pub fn refused_providers(&self) -> &[String] {
+        &self.refused
     }
 
     /// The sizes that the names of input dims have for inputs of these shapes.
@@ -190,7 +214,7 @@ fn c_name(name: &str) -> Result<CString, Failure> {
 fn session_options(
     library: OrtLibrary,
     options: &OrtOptions,
-) -> Result<Owned<sys::OrtSessionOptions>, Failure> {
+) -> Result<(Owned<sys::OrtSessionOptions>, Vec<String>), Failure> {
     let api = library.api();
     // SAFETY: the place written to is the one that `make` gives.
     let made = api.make(api.0.ReleaseSessionOptions, |api, place| unsafe {
@@ -211,6 +235,7 @@ fn session_options(
         // For an environment that somebody else made with another level; see library.rs.
         api.check((api.0.SetSessionLogSeverityLevel)(raw, LOG_FATAL))?;
     }
+    set_choices(&made, library, options)?;
     let entries: [(&CStr, &CStr); 2] = [
         // Threads of the pool spin for new work while a run is under way, which saves tens
         // of microseconds an operator, but not after it: they would take the cores from the
@@ -223,7 +248,93 @@ fn session_options(
         // SAFETY: as above; the strings are constants.
         api.check(unsafe { (api.0.AddSessionConfigEntry)(raw, key.as_ptr(), value.as_ptr()) })?;
     }
-    Ok(made)
+    let mut refused = Vec::new();
+    for (name, provider) in &options.providers {
+        if let Err(failure) = append_provider(&made, library, name, provider) {
+            refused.push(format!("{name}: {}", failure.message));
+        }
+    }
+    Ok((made, refused))
+}
+
+/// What a package may choose.
+fn set_choices(
+    made: &Owned<sys::OrtSessionOptions>,
+    library: OrtLibrary,
+    options: &OrtOptions,
+) -> Result<(), Failure> {
+    let api = library.api();
+    let raw = made.as_ptr();
+    if let Some(threads) = options.inter_op_threads {
+        let threads = i32::try_from(threads).unwrap_or(i32::MAX);
+        // SAFETY: the options live and nobody else uses them yet; so below.
+        api.check(unsafe { (api.0.SetInterOpNumThreads)(raw, threads) })?;
+    }
+    if let Some(kept) = options.memory_arena {
+        // SAFETY: as above.
+        api.check(unsafe {
+            match kept {
+                true => (api.0.EnableCpuMemArena)(raw),
+                false => (api.0.DisableCpuMemArena)(raw),
+            }
+        })?;
+    }
+    if let Some(planned) = options.memory_pattern {
+        // SAFETY: as above.
+        api.check(unsafe {
+            match planned {
+                true => (api.0.EnableMemPattern)(raw),
+                false => (api.0.DisableMemPattern)(raw),
+            }
+        })?;
+    }
+    if let Some(level) = options.optimization {
+        let level = match level {
+            OptimizationLevel::None => sys::GraphOptimizationLevel::ORT_DISABLE_ALL,
+            OptimizationLevel::Basic => sys::GraphOptimizationLevel::ORT_ENABLE_BASIC,
+            OptimizationLevel::Extended => sys::GraphOptimizationLevel::ORT_ENABLE_EXTENDED,
+            OptimizationLevel::All => sys::GraphOptimizationLevel::ORT_ENABLE_ALL,
+        };
+        // SAFETY: as above.
+        api.check(unsafe { (api.0.SetSessionGraphOptimizationLevel)(raw, level) })?;
+    }
+    for (key, value) in &options.entries {
+        let (key, value) = (c_text(key)?, c_text(value)?);
+        // SAFETY: as above; the strings live for the call.
+        api.check(unsafe { (api.0.AddSessionConfigEntry)(raw, key.as_ptr(), value.as_ptr()) })?;
+    }
+    Ok(())
+}
+
+fn append_provider(
+    made: &Owned<sys::OrtSessionOptions>,
+    library: OrtLibrary,
+    name: &str,
+    provider: &[(String, String)],
+) -> Result<(), Failure> {
+    let api = library.api();
+    let name = c_text(name)?;
+    let texts = provider
+        .iter()
+        .map(|(key, value)| Ok((c_text(key)?, c_text(value)?)))
+        .collect::<Result<Vec<_>, Failure>>()?;
+    let keys: Vec<_> = texts.iter().map(|(key, _)| key.as_ptr()).collect();
+    let values: Vec<_> = texts.iter().map(|(_, value)| value.as_ptr()).collect();
+    // SAFETY: the options live and nobody else uses them yet; the strings and the lists of them, of
+    // one length, live for the call.
+    api.check(unsafe {
+        (api.0.SessionOptionsAppendExecutionProvider)(
+            made.as_ptr(),
+            name.as_ptr(),
+            keys.as_ptr(),
+            values.as_ptr(),
+            texts.len(),
+        )
+    })
+}
+
+fn c_text(text: &str) -> Result<CString, Failure> {
+    CString::new(text).map_err(|_| Failure::new(format!("{text:?} holds a NUL")))
 }
 
 /// OrtLoggingLevel as the functions for options take it.

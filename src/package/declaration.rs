@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::runtime::OrtSettings;
+
 use super::Location;
 use super::scheduler::SchedulerConfig;
 
@@ -38,7 +40,7 @@ impl Phase {
 }
 
 /// A whole package as declared.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Declaration {
     /// In the file's order; never empty.
     pub components: Vec<ComponentDeclaration>,
@@ -54,9 +56,11 @@ pub(crate) struct Declaration {
     pub context_length: Option<u64>,
     pub generation: GenerationDefaults,
     pub eos_token_ids: Vec<Said<i32>>,
+    /// Token ids of a role, by the names of [`TOKEN_ROLES`].
+    pub token_roles: Vec<(&'static str, i32)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ComponentDeclaration {
     pub name: String,
     pub at: Location,
@@ -68,10 +72,12 @@ pub(crate) struct ComponentDeclaration {
     pub phase: Option<Said<Phase>>,
     pub when_present: Option<Said<String>>,
     pub io: IoDeclaration,
+    /// For ONNX Runtime, where that runs it.
+    pub ort: OrtSettings,
 }
 
 /// Port bindings of a component.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct IoDeclaration {
     pub sequence_source: Option<Said<SequenceSource>>,
     pub token_input: Option<Said<String>>,
@@ -89,6 +95,38 @@ pub(crate) struct IoDeclaration {
     pub cross_kv_outputs: Vec<Said<String>>,
     pub state_pairs: Vec<StatePair>,
     pub optional_inputs: Vec<OptionalInput>,
+    /// Inputs that are told how many tokens there are.
+    pub lengths: Vec<LengthInput>,
+    /// Inputs that are ones, as long as what their dims' names say.
+    pub ones_inputs: Vec<Said<String>>,
+}
+
+/// An integer input of one element: a number of tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct LengthInput {
+    pub port: Said<String>,
+    pub of: LengthOf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LengthOf {
+    /// Those in the caches.
+    Past,
+    /// Those that this step feeds.
+    Current,
+    /// Both together.
+    Total,
+}
+
+impl LengthOf {
+    /// As package metadata writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LengthOf::Past => "past",
+            LengthOf::Current => "current",
+            LengthOf::Total => "total",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,18 +155,20 @@ impl KvLayout {
 }
 
 /// Recurrent state of a fixed size: zeros at first, then the output takes its place.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct StatePair {
     pub input: Said<String>,
     pub output: Said<String>,
 }
 
 /// An input that is zeros when the request does not bring its modality.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OptionalInput {
     pub port: Said<String>,
     pub modality: String,
     pub shape: Vec<ZeroDim>,
+    /// Whether only the pass that begins a sequence gets the value, and later ones the zeros.
+    pub first_pass_only: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,7 +185,7 @@ pub(crate) struct Address {
     pub port: String,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct EdgeDeclaration {
     pub from: Said<Address>,
     pub to: Said<Address>,
@@ -153,7 +193,7 @@ pub(crate) struct EdgeDeclaration {
     pub dtype: Option<Said<crate::component::DataType>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct StrategyDeclaration {
     pub kind: StrategyKind,
     /// The component that chooses tokens, where the strategy names it.
@@ -185,7 +225,7 @@ pub(crate) enum StrategyKind {
 }
 
 /// A denoiser that runs again and again over what it made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct IterativeDeclaration {
     /// The component, where the strategy names it.
     pub denoiser: Option<Said<String>>,
@@ -206,7 +246,7 @@ pub(crate) struct IterativeDeclaration {
 
 /// Frames of codes: each token of the decoder, the outer one, begins a short loop of another,
 /// the inner one, over its own embeddings.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NestedDeclaration {
     pub inner: Said<String>,
     /// The inner decoder's output that is its next step's input.
@@ -219,7 +259,7 @@ pub(crate) struct NestedDeclaration {
 }
 
 /// Who makes the outer decoder's input of the frame before.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PreEmbedderDeclaration {
     pub component: Said<String>,
     pub frame_codes_input: Said<String>,
@@ -227,7 +267,7 @@ pub(crate) struct PreEmbedderDeclaration {
 }
 
 /// Who makes the outer decoder's first input of the prompt, and a row of text for each frame.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PrefillEmbedderDeclaration {
     pub component: Said<String>,
     pub prompt_input: Said<String>,
@@ -235,9 +275,33 @@ pub(crate) struct PrefillEmbedderDeclaration {
     pub trailing_output: Said<String>,
 }
 
-/// The author's defaults, as far as a greedy run reads them.
-#[derive(Debug, Default)]
+/// Roles of tokens that a package may name, those that end the text apart.
+pub(crate) const TOKEN_ROLES: [&str; 7] = [
+    "pad_token_id",
+    "bos_token_id",
+    "sep_token_id",
+    "decoder_start_token_id",
+    "image_token_id",
+    "video_token_id",
+    "vision_start_token_id",
+];
+
+/// The author's defaults for generation, as far as the package says any. A greedy run reads
+/// `max_length` alone.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct GenerationDefaults {
+    pub do_sample: Option<bool>,
+    pub temperature: Option<f64>,
+    pub top_k: Option<u64>,
+    pub top_p: Option<f64>,
+    pub repetition_penalty: Option<f64>,
+    pub num_beams: Option<u64>,
+    pub num_return_sequences: Option<u64>,
+    pub min_length: Option<u64>,
     /// Tokens of prompt and answer together.
     pub max_length: Option<u64>,
+    pub length_penalty: Option<f64>,
+    pub no_repeat_ngram_size: Option<u64>,
+    pub diversity_penalty: Option<f64>,
+    pub early_stopping: Option<bool>,
 }

@@ -1,4 +1,6 @@
-use super::declaration::{IoDeclaration, KvLayout, OptionalInput, Said, SequenceSource, StatePair, ZeroDim};
+use super::declaration::{
+    IoDeclaration, KvLayout, LengthInput, LengthOf, OptionalInput, Said, SequenceSource, StatePair, ZeroDim,
+};
 use super::document::{Cursor, Fields};
 use super::metadata::said;
 use super::{PackageError, PackageErrorKind};
@@ -75,6 +77,19 @@ pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
             io.optional_inputs.push(read_optional_input(port, &input)?);
         }
     }
+    if let Some(lengths) = fields.get("length_inputs") {
+        for (port, of) in lengths.entries()? {
+            let known = [LengthOf::Past, LengthOf::Current, LengthOf::Total].map(|of| (of.name(), of));
+            io.lengths.push(LengthInput {
+                of: of.one_of(&known)?,
+                port: Said {
+                    value: port.to_owned(),
+                    at: of.location(),
+                },
+            });
+        }
+    }
+    io.ones_inputs = many(&mut fields, "ones_inputs")?;
     fields.finish();
     Ok(io)
 }
@@ -125,6 +140,10 @@ fn read_optional_input(port: &str, at: &Cursor<'_>) -> Result<OptionalInput, Pac
         .text()?
         .to_owned();
     let absent = fields.required("absent", "what stands in for it: {kind: zeros, shape: [...]}")?;
+    let first_pass_only = fields
+        .get("first_pass_only")
+        .map(|flag| flag.bool())
+        .transpose()?;
     fields.finish();
     let mut fields = absent.fields()?;
     fields.required("kind", "zeros")?.one_of(&[("zeros", ())])?;
@@ -152,5 +171,6 @@ fn read_optional_input(port: &str, at: &Cursor<'_>) -> Result<OptionalInput, Pac
         },
         modality,
         shape,
+        first_pass_only: first_pass_only.unwrap_or(false),
     })
 }

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use crate::component::{DataType, shown};
+use crate::runtime::OrtSettings;
 
 use super::declaration::*;
-use super::document::{Cursor, Document, Fields};
+use super::document::{Cursor, Document};
+use super::generation_defaults::{read_generation, read_tokens};
 use super::io_bindings::read_io;
 use super::strategy::read_strategy;
 use super::{Location, PackageError, PackageErrorKind};
@@ -59,7 +61,7 @@ pub(super) fn read(document: &Document) -> Result<Declaration, PackageError> {
         model.finish();
     }
     let (mut generation, generation_eos) = read_generation(&mut fields)?;
-    let tokens_eos = read_tokens(&mut fields)?;
+    let (tokens_eos, token_roles) = read_tokens(&mut fields)?;
     if let (Some(length), Some(limit)) = (generation.max_length, context_length) {
         generation.max_length = Some(length.min(limit));
     }
@@ -77,6 +79,7 @@ pub(super) fn read(document: &Document) -> Result<Declaration, PackageError> {
     declaration.context_length = context_length;
     declaration.generation = generation;
     declaration.eos_token_ids = tokens_eos.or(generation_eos).unwrap_or_default();
+    declaration.token_roles = token_roles;
     fields.finish();
     Ok(declaration)
 }
@@ -114,6 +117,7 @@ fn single_component(
         phase: None,
         when_present: None,
         io,
+        ort: OrtSettings::default(),
     });
     let (strategy, stages) = read_strategy(strategy, root)?;
     for stage in stages {
@@ -129,6 +133,7 @@ fn single_component(
         context_length: None,
         generation: GenerationDefaults::default(),
         eos_token_ids: Vec::new(),
+        token_roles: Vec::new(),
     })
 }
 
@@ -188,16 +193,12 @@ fn read_pipeline(pipeline: &Cursor<'_>, strategy: Option<Cursor<'_>>) -> Result<
         context_length: None,
         generation: GenerationDefaults::default(),
         eos_token_ids: Vec::new(),
+        token_roles: Vec::new(),
     })
 }
 
 fn read_component(name: &str, at: &Cursor<'_>) -> Result<ComponentDeclaration, PackageError> {
-    if name.is_empty() || name.contains('.') {
-        return Err(at.invalid(format!(
-            "\"{}\" is no component name: it must not be empty or hold a dot, since component.port is an address",
-            shown(name)
-        )));
-    }
+    component_name(name, at)?;
     let mut fields = at.fields()?;
     let file = said(fields.required("filename", "the component's .onnx file")?)?;
     if file.value.ends_with(".textproto") {
@@ -234,7 +235,19 @@ fn read_component(name: &str, at: &Cursor<'_>) -> Result<ComponentDeclaration, P
         phase: None,
         when_present: None,
         io,
+        ort: OrtSettings::default(),
     })
+}
+
+/// That a name can be a component's.
+pub(super) fn component_name(name: &str, at: &Cursor<'_>) -> Result<(), PackageError> {
+    if !name.is_empty() && !name.contains('.') {
+        return Ok(());
+    }
+    Err(at.invalid(format!(
+        "\"{}\" is no component name: it must not be empty or hold a dot, since component.port is an address",
+        shown(name)
+    )))
 }
 
 pub(super) fn said(at: Cursor<'_>) -> Result<Said<String>, PackageError> {
@@ -463,113 +476,4 @@ fn read_audio(at: &Cursor<'_>) -> Result<(), PackageError> {
     fields.text("output")?;
     fields.finish();
     Ok(())
-}
-
-/// Tokens that end the text, where a section names any.
-type EndTokens = Option<Vec<Said<i32>>>;
-
-fn read_generation(fields: &mut Fields<'_>) -> Result<(GenerationDefaults, EndTokens), PackageError> {
-    let mut defaults = GenerationDefaults::default();
-    let Some(section) = fields.get("generation") else {
-        return Ok((defaults, None));
-    };
-    let mut generation = section.fields()?;
-    defaults.max_length = generation
-        .get("max_length")
-        .map(|value| value.count(1))
-        .transpose()?;
-    let eos = generation
-        .get("eos_token_id")
-        .map(|at| token_ids(&at))
-        .transpose()?;
-    // Each of these changes which token is chosen, unless it has the neutral value.
-    let neutral: [(&'static str, Option<f64>); 3] = [
-        ("temperature", None),
-        ("top_p", None),
-        ("repetition_penalty", Some(1.0)),
-    ];
-    let neutral_counts: [(&'static str, Option<u64>); 5] = [
-        ("top_k", None),
-        ("num_beams", Some(1)),
-        ("num_return_sequences", Some(1)),
-        ("min_length", Some(0)),
-        ("no_repeat_ngram_size", Some(0)),
-    ];
-    let sampled = match generation.get("do_sample") {
-        Some(value) => {
-            let sampled = value.bool()?;
-            if sampled {
-                value.warn("sampling is not done by this version; the most probable token is chosen");
-            }
-            sampled
-        }
-        None => false,
-    };
-    for (name, neutral) in neutral {
-        let Some(value) = generation.get(name) else {
-            continue;
-        };
-        let number = value.number()?;
-        // Without sampling, temperature, top_k and top_p do not change the largest logit.
-        if neutral.is_some_and(|neutral| neutral != number) {
-            value.warn("not done by this version; the most probable token is chosen");
-        }
-    }
-    for (name, neutral) in neutral_counts {
-        let Some(value) = generation.get(name) else {
-            continue;
-        };
-        let count = value.count(0)?;
-        if neutral.is_some_and(|neutral| neutral != count) {
-            value.warn("not done by this version; the most probable token is chosen");
-        }
-    }
-    if sampled {
-        generation.skip(&["temperature", "top_k", "top_p"]);
-    }
-    for beam_only in ["length_penalty", "diversity_penalty"] {
-        generation
-            .get(beam_only)
-            .map(|value| value.number())
-            .transpose()?;
-    }
-    generation.skip(&["early_stopping"]);
-    generation.finish();
-    Ok((defaults, eos))
-}
-
-fn read_tokens(fields: &mut Fields<'_>) -> Result<EndTokens, PackageError> {
-    let Some(section) = fields.get("tokens") else {
-        return Ok(None);
-    };
-    let mut tokens = section.fields()?;
-    let eos = tokens.get("eos_token_id").map(|at| token_ids(&at)).transpose()?;
-    for role in [
-        "pad_token_id",
-        "bos_token_id",
-        "sep_token_id",
-        "decoder_start_token_id",
-        "image_token_id",
-        "video_token_id",
-        "vision_start_token_id",
-    ] {
-        tokens.get(role).map(|id| id.token_id()).transpose()?;
-    }
-    tokens.finish();
-    Ok(eos)
-}
-
-/// A list of token ids, or one by itself.
-fn token_ids(at: &Cursor<'_>) -> Result<Vec<Said<i32>>, PackageError> {
-    let one = |at: &Cursor<'_>| {
-        Ok(Said {
-            value: at.token_id()?,
-            at: at.location(),
-        })
-    };
-    if at.is_list() {
-        at.items()?.map(|id| one(&id)).collect()
-    } else {
-        Ok(vec![one(at)?])
-    }
 }

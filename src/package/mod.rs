@@ -11,6 +11,9 @@ mod declaration;
 mod document;
 mod error;
 mod files;
+mod genai;
+mod genai_ports;
+mod generation_defaults;
 mod io_bindings;
 mod iteration;
 mod json;
@@ -21,6 +24,7 @@ mod outline;
 mod resolve;
 mod roles;
 mod scheduler;
+mod session_options;
 mod source;
 mod spec;
 mod strategy;
@@ -30,9 +34,9 @@ pub use declaration::Phase;
 pub use error::{Location, PackageError, PackageErrorKind};
 pub use source::PackageSource;
 
-pub(crate) use open::Package;
+pub(crate) use declaration::{GenerationDefaults, LengthOf};
+pub(crate) use open::{Package, Resolved};
 pub(crate) use outline::ModelOutline;
-pub(crate) use resolve::resolve;
 pub(crate) use scheduler::{BetaSchedule, Prediction, SchedulerConfig, SchedulerKind, Spacing};
 pub(crate) use spec::{
     ComponentSpec, InputDim, InputSource, InputSpec, Iteration, LoopState, Nested, NestedFeed, OutputDim,

@@ -2,13 +2,17 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::component::{ModelSource, SharedBytes, TEXT_LIMIT, TOKENIZER_LIMIT};
+use crate::component::{ComponentIo, ModelSource, SharedBytes, TEXT_LIMIT, TOKENIZER_LIMIT};
+use crate::runtime::OrtSettings;
 
-use super::declaration::Said;
+use super::declaration::{Declaration, Said};
 use super::document::Document;
 use super::files::{FoundFile, PackageFiles};
+use super::genai_ports::GenaiPorts;
+use super::resolve::resolve;
+use super::spec::PipelineSpec;
 use super::structure::{self, Structure};
-use super::{Location, PackageError, PackageErrorKind, PackageSource, metadata};
+use super::{Location, PackageError, PackageErrorKind, PackageSource, genai, metadata};
 
 /// Names of the metadata file, first come first taken.
 const METADATA: [&str; 3] = [
@@ -17,24 +21,37 @@ const METADATA: [&str; 3] = [
     "inference_metadata.json",
 ];
 
-/// Files of formats that a later version reads: saying so beats "no package here".
-const LATER_FORMATS: [(&str, &str); 2] = [
-    ("genai_config.json", "onnxruntime-genai's genai_config.json"),
-    (
-        "config.json",
-        "a Hugging Face export (config.json beside .onnx files)",
-    ),
-];
+/// onnxruntime-genai's.
+const GENAI: &str = "genai_config.json";
 
-/// A package whose metadata is read and checked, its graphs not yet.
+/// Of a format that a later version reads: saying so beats "no package here".
+const HUGGING_FACE: &str = "config.json";
+
+/// A package whose metadata is read, its graphs not yet.
 #[derive(Debug)]
 pub(crate) struct Package {
     pub format: &'static str,
     pub metadata_file: PathBuf,
-    pub structure: Structure,
+    content: Content,
     /// What a person should know and that is no error.
     pub warnings: Vec<String>,
     files: PackageFiles,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// All is said by the metadata, and checked.
+    Said(Box<Structure>),
+    /// Bindings and edges are those that the graphs have ports for.
+    Ported(Box<Declaration>, Box<GenaiPorts>),
+}
+
+/// What a package comes to once the ports of its graphs are known.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub spec: PipelineSpec,
+    /// What a person should know and that is no error.
+    pub warnings: Vec<String>,
 }
 
 /// What a tokenizer is made from.
@@ -62,26 +79,36 @@ impl Package {
             return Ok(Package {
                 format: "inference_metadata",
                 metadata_file: found.label,
-                structure,
+                content: Content::Said(Box::new(structure)),
                 warnings: document.into_warnings(),
                 files,
             });
         }
-        for (name, format) in LATER_FORMATS {
-            if let Some(found) = files.read_optional(name, TEXT_LIMIT)? {
-                let location = Location {
-                    file: found.label,
-                    ..Location::default()
-                };
-                let what = format!(
-                    "{format} is not read by this version, and there is no {}: the format",
-                    METADATA.join(", ")
-                );
-                return Err(PackageError::new(
-                    location,
-                    PackageErrorKind::Unsupported { what },
-                ));
-            }
+        if let Some(found) = files.read_optional(GENAI, TEXT_LIMIT)? {
+            let document = Document::from_json(&found.label, (*found.bytes).as_ref())?;
+            let (declaration, ports) = genai::read(&document)?;
+            return Ok(Package {
+                format: "genai_config",
+                metadata_file: found.label,
+                content: Content::Ported(Box::new(declaration), Box::new(ports)),
+                warnings: document.into_warnings(),
+                files,
+            });
+        }
+        if let Some(found) = files.read_optional(HUGGING_FACE, TEXT_LIMIT)? {
+            let location = Location {
+                file: found.label,
+                ..Location::default()
+            };
+            let what = format!(
+                "a Hugging Face export (config.json beside .onnx files) is not read by this version, and there is \
+                 no {} or {GENAI}: the format",
+                METADATA.join(", ")
+            );
+            return Err(PackageError::new(
+                location,
+                PackageErrorKind::Unsupported { what },
+            ));
         }
         let location = Location {
             file: files.label(),
@@ -89,7 +116,7 @@ impl Package {
         };
         let looked_for = METADATA
             .into_iter()
-            .chain(LATER_FORMATS.into_iter().map(|(name, _)| name))
+            .chain([GENAI, HUGGING_FACE])
             .map(str::to_owned)
             .collect();
         Err(PackageError::new(
@@ -98,9 +125,36 @@ impl Package {
         ))
     }
 
+    /// What the metadata says; in some formats, bindings and edges come with the ports.
+    pub fn declaration(&self) -> &Declaration {
+        match &self.content {
+            Content::Said(structure) => &structure.declaration,
+            Content::Ported(declaration, _) => declaration,
+        }
+    }
+
+    /// Turns names into indices, given the ports of every component, in the same order.
+    pub fn resolve(&self, ios: &[ComponentIo]) -> Result<Resolved, PackageError> {
+        match &self.content {
+            Content::Said(structure) => Ok(Resolved {
+                spec: resolve(structure, ios)?,
+                warnings: Vec::new(),
+            }),
+            Content::Ported(declaration, ports) => {
+                let mut declaration = (**declaration).clone();
+                let warnings = ports.bind(&mut declaration, ios)?;
+                let structure = structure::check(declaration)?;
+                Ok(Resolved {
+                    spec: resolve(&structure, ios)?,
+                    warnings,
+                })
+            }
+        }
+    }
+
     /// Every file that the metadata names is there and inside the package.
     pub fn check_files(&self) -> Result<(), PackageError> {
-        for component in &self.structure.declaration.components {
+        for component in &self.declaration().components {
             self.files.check(&component.file.value, &component.file.at)?;
             if let Some(tokenizer) = &component.tokenizer {
                 self.files.check(&tokenizer.value, &tokenizer.at)?;
@@ -111,8 +165,7 @@ impl Package {
 
     pub fn model(&self, component: usize) -> Result<ModelSource, PackageError> {
         let file = self
-            .structure
-            .declaration
+            .declaration()
             .components
             .get(component)
             .map(|component| &component.file);
@@ -130,11 +183,22 @@ impl Package {
         }
     }
 
+    /// What the package asks of ONNX Runtime for a component.
+    pub fn ort_settings(&self, component: usize) -> OrtSettings {
+        let component = self.declaration().components.get(component);
+        component
+            .map(|component| component.ort.clone())
+            .unwrap_or_default()
+    }
+
     /// The tokenizer that a component names, the decoder's first; else `tokenizer.json`, if
     /// the package has one.
     pub fn tokenizer_files(&self) -> Result<Option<TokenizerFiles>, PackageError> {
-        let components = &self.structure.declaration.components;
-        let decoder = self.structure.decoder.and_then(|index| components.get(index));
+        let components = &self.declaration().components;
+        let decoder = match &self.content {
+            Content::Said(structure) => structure.decoder.and_then(|index| components.get(index)),
+            Content::Ported(..) => None,
+        };
         let named: Option<&Said<String>> = decoder
             .into_iter()
             .chain(components)

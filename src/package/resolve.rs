@@ -120,7 +120,8 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
             StrategyKind::Composite { .. } => "composite",
         },
         max_tokens: declaration.strategy.max_tokens,
-        max_length: declaration.generation.max_length,
+        generation: declaration.generation.clone(),
+        token_roles: declaration.token_roles.clone(),
         context_length: declaration.context_length,
         eos_token_ids: declaration.eos_token_ids.iter().map(|said| said.value).collect(),
     })
@@ -573,6 +574,7 @@ fn resolve_component<'e>(
             dtype,
             dims: match source {
                 InputSource::Timestep => iteration::timestep_dims(io, index),
+                InputSource::Ones => ones_dims(component, io, index)?,
                 _ => Vec::new(),
             },
             absent: None,
@@ -603,6 +605,7 @@ fn resolve_component<'e>(
         input.absent = Some(Absent {
             modality: optional.modality.clone(),
             dims,
+            first_pass_only: optional.first_pass_only,
         });
     }
     let mut outputs: Vec<OutputSpec> = io
@@ -689,6 +692,39 @@ fn absent_dim(
             )),
         },
     }
+}
+
+/// The shape of an input of ones: its dims have fixed sizes, names that another input has too, or
+/// are a batch of 1.
+fn ones_dims(
+    component: &ComponentDeclaration,
+    io: &ComponentIo,
+    index: usize,
+) -> Result<Vec<InputDim>, PackageError> {
+    let Some(port) = io.inputs.get(index) else {
+        return Ok(Vec::new());
+    };
+    let dims = port.dims.as_deref().unwrap_or_default().iter().enumerate();
+    let dims: Option<Vec<InputDim>> = dims
+        .map(|(position, dim)| match dim {
+            Dim::Fixed(size) => Some(InputDim::Fixed(*size)),
+            Dim::Symbol(_) if position == 0 => Some(InputDim::Fixed(1)),
+            Dim::Symbol(name) => {
+                let (input, axis) = find_symbol(io, name.as_deref()?, Some(index))?;
+                Some(InputDim::SameAs { input, axis })
+            }
+        })
+        .collect();
+    dims.filter(|dims| !dims.is_empty()).ok_or_else(|| {
+        let at = component
+            .io
+            .ones_inputs
+            .iter()
+            .find(|said| said.value == port.name);
+        let at = at.map_or(&component.at, |said| &said.at);
+        let expected = "ones, of dims that are fixed or that another input of the component has too";
+        mismatch(&component.name, port, at, expected)
+    })
 }
 
 /// A past input and its present output: same type, rank 4, only the batch (1 here) and the

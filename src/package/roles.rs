@@ -163,6 +163,30 @@ fn bind_declared(
         let rank = port.dims.as_ref().map_or(2, Vec::len);
         roles.bind(component, io, index, InputSource::Positions { rank }, &said.at)?;
     }
+    for length in &declared.lengths {
+        let (index, port) = input(&length.port)?;
+        let one = port.dims.as_ref().is_some_and(|dims| {
+            dims.iter()
+                .all(|dim| !matches!(dim, Dim::Fixed(size) if *size != 1))
+        });
+        if !is_integer(port) || !one {
+            let expected = "a number of tokens: int32 or int64, one element";
+            return Err(mismatch(&component.name, port, &length.port.at, expected));
+        }
+        let source = InputSource::Length {
+            of: length.of,
+            rank: port.dims.as_ref().map_or(0, Vec::len),
+        };
+        roles.bind(component, io, index, source, &length.port.at)?;
+    }
+    for said in &declared.ones_inputs {
+        let (index, port) = input(said)?;
+        if !(is_integer(port) || is_float(port) || port.dtype() == Some(DataType::Bool)) {
+            let expected = "ones: int32, int64, bool or a float type";
+            return Err(mismatch(&component.name, port, &said.at, expected));
+        }
+        roles.bind(component, io, index, InputSource::Ones, &said.at)?;
+    }
     for (input_said, output_said) in declared.kv_inputs.iter().zip(&declared.kv_outputs) {
         let (index, _) = input(input_said)?;
         let output = port_index(

@@ -1,6 +1,6 @@
 use crate::component::{ComponentIo, DataType, Shape};
 
-use super::declaration::{Phase, Said};
+use super::declaration::{GenerationDefaults, LengthOf, Phase, Said};
 use super::scheduler::SchedulerConfig;
 
 /// A pipeline that can be run: every name has become an index, and every input of every
@@ -18,8 +18,10 @@ pub(crate) struct PipelineSpec {
     pub strategy: &'static str,
     /// Tokens to choose, by the package's strategy.
     pub max_tokens: Option<u64>,
-    /// Tokens of prompt and answer together, by the author's generation defaults.
-    pub max_length: Option<u64>,
+    /// The author's defaults for generation, of which a greedy run reads `max_length`.
+    pub generation: GenerationDefaults,
+    /// Token ids of a role, by the name that package metadata has for it.
+    pub token_roles: Vec<(&'static str, i32)>,
     /// The most tokens that the model takes.
     pub context_length: Option<u64>,
     pub eos_token_ids: Vec<i32>,
@@ -171,6 +173,10 @@ pub(crate) enum InputSource {
     Loop { state: usize },
     /// The same as the denoiser's last step left it, for other components.
     LoopResult { state: usize },
+    /// A number of tokens, int32 or int64, in a tensor of one element.
+    Length { of: LengthOf, rank: usize },
+    /// Ones of the shape that `dims` give.
+    Ones,
     /// The timestep of the denoiser's step, in every element.
     Timestep,
     /// The host's value. Not required: the graph has a default.
@@ -201,6 +207,8 @@ pub(crate) struct OutputRef {
 pub(crate) struct Absent {
     pub modality: String,
     pub dims: Vec<InputDim>,
+    /// Whether they stand in too where the caches hold tokens already.
+    pub first_pass_only: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

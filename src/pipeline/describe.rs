@@ -1,12 +1,18 @@
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::component::{Dim, Port};
+use crate::package::{
+    ComponentSpec, GenerationDefaults, InputDim, InputSource, InputSpec, OutputRole, OutputSpec, PipelineSpec,
+};
 
 use super::{ComponentInfo, IterationInfo, NestedInfo, Pipeline};
 
 /// A pipeline as JSON, for people and tools.
 pub(super) fn describe(pipeline: &Pipeline) -> Value {
     let package = pipeline.package();
+    let spec = &pipeline.shared().spec;
+    let components = pipeline.components().iter().zip(&spec.components);
+    let components = components.map(|(info, component)| self::component(info, spec, component));
     json!({
         "format": package.format,
         "metadata_file": package.metadata_file.display().to_string(),
@@ -19,7 +25,29 @@ pub(super) fn describe(pipeline: &Pipeline) -> Value {
         "kv_bytes_per_token": pipeline.kv_bytes_per_token(),
         "tokenizer": pipeline.tokenizer().map(|tokenizer| json!({ "vocab_size": tokenizer.vocab_size() })),
         "chat_template": pipeline.chat_template().is_some(),
-        "components": pipeline.components().iter().map(component).collect::<Vec<_>>(),
+        "components": components.collect::<Vec<_>>(),
+        "order": spec.order.iter().map(|&index| name(spec, index)).collect::<Vec<_>>(),
+        "max_tokens": spec.max_tokens,
+        "generation": generation(&spec.generation),
+        "tokens": spec.token_roles.iter().map(|(role, id)| ((*role).to_owned(), json!(id))).collect::<Map<_, _>>(),
+    })
+}
+
+fn generation(defaults: &GenerationDefaults) -> Value {
+    json!({
+        "do_sample": defaults.do_sample,
+        "temperature": defaults.temperature,
+        "top_k": defaults.top_k,
+        "top_p": defaults.top_p,
+        "repetition_penalty": defaults.repetition_penalty,
+        "num_beams": defaults.num_beams,
+        "num_return_sequences": defaults.num_return_sequences,
+        "min_length": defaults.min_length,
+        "max_length": defaults.max_length,
+        "length_penalty": defaults.length_penalty,
+        "no_repeat_ngram_size": defaults.no_repeat_ngram_size,
+        "diversity_penalty": defaults.diversity_penalty,
+        "early_stopping": defaults.early_stopping,
     })
 }
 
@@ -43,7 +71,9 @@ fn iteration(info: &IterationInfo) -> Value {
     })
 }
 
-fn component(info: &ComponentInfo) -> Value {
+fn component(info: &ComponentInfo, spec: &PipelineSpec, component: &ComponentSpec) -> Value {
+    let inputs = info.io.inputs.iter().zip(&component.inputs);
+    let outputs = info.io.outputs.iter().zip(&component.outputs);
     json!({
         "name": info.name,
         "type": info.component_type,
@@ -52,9 +82,87 @@ fn component(info: &ComponentInfo) -> Value {
         "reason": info.reason,
         "phase": info.phase.name(),
         "when_present": info.when_present,
-        "inputs": info.io.inputs.iter().map(port).collect::<Vec<_>>(),
-        "outputs": info.io.outputs.iter().map(port).collect::<Vec<_>>(),
+        "inputs": inputs.map(|(port, input)| self::input(port, input, spec, component)).collect::<Vec<_>>(),
+        "outputs": outputs.map(|(port, output)| self::output(port, output)).collect::<Vec<_>>(),
     })
+}
+
+/// A port and where its value comes from.
+fn input(port: &Port, input: &InputSpec, spec: &PipelineSpec, component: &ComponentSpec) -> Value {
+    let mut value = self::port(port);
+    let output = |index: usize| {
+        component
+            .io
+            .outputs
+            .get(index)
+            .map_or("", |port| port.name.as_str())
+    };
+    let source = match input.source {
+        InputSource::Tokens => json!("tokens"),
+        InputSource::AttentionMask => json!("attention_mask"),
+        InputSource::Positions { .. } => json!("positions"),
+        InputSource::OutputIds => json!("output_ids"),
+        InputSource::OutputCodes => json!("output_codes"),
+        InputSource::Nested(_) => json!("frames"),
+        InputSource::Length { of, .. } => json!(format!("length: {}", of.name())),
+        InputSource::Ones => json!("ones"),
+        InputSource::Timestep => json!("timestep"),
+        InputSource::Request { required: true } => json!("request"),
+        InputSource::Request { required: false } => json!("request, or the graph's default"),
+        InputSource::Past { output: index } => json!({ "cache": output(index) }),
+        InputSource::State { output: index } => json!({ "state": output(index) }),
+        InputSource::Loop { .. } => json!("loop"),
+        InputSource::LoopResult { .. } => json!("the loop's result"),
+        InputSource::Edge(from) => {
+            let source = spec.components.get(from.component);
+            let port = source.and_then(|source| source.io.outputs.get(from.output));
+            json!({ "edge": format!("{}.{}", name(spec, from.component), port.map_or("", |port| &port.name)) })
+        }
+    };
+    let absent = input.absent.as_ref().map(|absent| {
+        let dims = absent.dims.iter().map(|dim| match *dim {
+            InputDim::Fixed(size) => json!(size),
+            InputDim::SameAs { input, axis } => {
+                let port = component
+                    .io
+                    .inputs
+                    .get(input)
+                    .map_or("", |port| port.name.as_str());
+                json!(format!("{port}[{axis}]"))
+            }
+        });
+        json!({
+            "modality": absent.modality,
+            "zeros": dims.collect::<Vec<_>>(),
+            "first_pass_only": absent.first_pass_only,
+        })
+    });
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("source".to_owned(), source);
+        fields.insert("absent".to_owned(), absent.unwrap_or_default());
+    }
+    value
+}
+
+/// A port and what becomes of its value.
+fn output(port: &Port, output: &OutputSpec) -> Value {
+    let mut value = self::port(port);
+    let role = match &output.role {
+        OutputRole::Plain => Value::Null,
+        OutputRole::Present { axis, in_place, .. } => {
+            json!({ "cache": { "sequence_axis": axis, "in_place": in_place.is_some() } })
+        }
+        OutputRole::State { .. } => json!("state"),
+    };
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("role".to_owned(), role);
+    }
+    value
+}
+
+fn name(spec: &PipelineSpec, component: usize) -> &str {
+    let component = spec.components.get(component);
+    component.map_or("", |component| component.name.as_str())
 }
 
 fn port(port: &Port) -> Value {

@@ -12,7 +12,7 @@ use crate::component::{
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
     InputSource, ModelOutline, OutputRef, OutputRole, OutputSpec, Package, PackageError, PackageErrorKind,
-    PackageSource, Phase, PipelineSpec, resolve,
+    PackageSource, Phase, PipelineSpec, Resolved,
 };
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, SpecialTokens, Tokenizer};
@@ -177,7 +177,7 @@ impl Pipeline {
         check_control(control)?;
         package.check_files()?;
         warn_of(runtime, &package);
-        let names = package.structure.declaration.component_names();
+        let names = package.declaration().component_names();
         let asked = backend::choose(runtime, options, &names)?;
         let mut report = |done: usize| {
             check_control(control)?;
@@ -206,6 +206,7 @@ impl Pipeline {
                 packed_cache: options.packed_cache.clone(),
                 #[cfg(feature = "native")]
                 kv_cache_dtype: options.kv_cache_dtype,
+                ort: package.ort_settings(index),
             };
             let mut component = runtime.open_component(name, &package.model(index)?, &component_options)?;
             if asked.choice != BackendChoice::Auto {
@@ -230,7 +231,7 @@ impl Pipeline {
     ) -> Result<Self, PipelineError> {
         let package = Package::open(source)?;
         warn_of(runtime, &package);
-        let names = package.structure.declaration.component_names();
+        let names = package.declaration().component_names();
         let mut sessions: Vec<_> = sessions
             .into_iter()
             .map(|(name, session)| (name, Some(session)))
@@ -276,7 +277,10 @@ impl Pipeline {
             .iter()
             .map(|component| component.session.io().clone())
             .collect();
-        let mut spec = resolve(&package.structure, &ios)?;
+        let Resolved { mut spec, warnings } = package.resolve(&ios)?;
+        for warning in &warnings {
+            runtime.log(LogLevel::Warning, warning);
+        }
         grow_in_place(&mut spec, &opened);
         check_schedule(runtime, &spec)?;
         check_control(control)?;
@@ -290,7 +294,7 @@ impl Pipeline {
         };
         check_control(control)?;
         if let Some(size) = vocabulary(&spec, tokenizer.as_deref()) {
-            for said in &package.structure.declaration.eos_token_ids {
+            for said in &package.declaration().eos_token_ids {
                 if !usize::try_from(said.value).is_ok_and(|id| id < size) {
                     let message = format!(
                         "{}: token id {} is outside of the vocabulary of {size} tokens and ends nothing",
@@ -405,7 +409,7 @@ impl Pipeline {
         warn_of(runtime, &package);
         let mut estimate = Estimate::default();
         let mut ios = Vec::new();
-        for (index, component) in package.structure.declaration.components.iter().enumerate() {
+        for (index, component) in package.declaration().components.iter().enumerate() {
             let model = package.model(index)?;
             let outline =
                 ModelOutline::read(&model).map_err(|error| outline_error(&component.name, &model, error))?;
@@ -417,7 +421,7 @@ impl Pipeline {
             });
             ios.push(outline.io);
         }
-        estimate.kv_bytes_per_token = kv_bytes_per_token(&resolve(&package.structure, &ios)?);
+        estimate.kv_bytes_per_token = kv_bytes_per_token(&package.resolve(&ios)?.spec);
         Ok(estimate)
     }
 

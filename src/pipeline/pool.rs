@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use crate::component::{ComponentError, ComponentErrorKind, Port, Shape, TensorError, TensorView};
-use crate::package::{ComponentSpec, InputDim, InputSource, InputSpec, OutputRole, PipelineSpec};
+use crate::package::{ComponentSpec, InputDim, InputSource, InputSpec, LengthOf, OutputRole, PipelineSpec};
 
 use super::PipelineError;
 use super::cache::Cache;
@@ -363,13 +363,29 @@ impl Pool {
                 // On three axes the same positions, one axis after the other.
                 write_integers(spec.dtype, bytes, (past..past + len).cycle().take(3 * count));
             }
+            InputSource::Length { of, rank } => {
+                let value = match of {
+                    LengthOf::Past => past,
+                    LengthOf::Current => len,
+                    LengthOf::Total => past + len,
+                };
+                let shape = Shape::from_elem(1, rank);
+                let bytes = made.write(spec.dtype, &shape)?;
+                write_integers(spec.dtype, bytes, std::iter::once(value));
+            }
+            InputSource::Ones => {
+                let shape = self.made_shape(component, index, &spec.dims);
+                write_ones(spec.dtype, made.write(spec.dtype, &shape)?);
+            }
             InputSource::Timestep => {
                 let shape = self.made_shape(component, index, &spec.dims);
                 let bytes = made.write(spec.dtype, &shape)?;
                 write_number(spec.dtype, bytes, self.states.timestep);
             }
             InputSource::Edge(_) | InputSource::LoopResult { .. } => {
-                match self.values().routed(spec.source) {
+                let later =
+                    span.past > 0 && spec.absent.as_ref().is_some_and(|absent| absent.first_pass_only);
+                match self.values().routed(spec.source).filter(|_| !later) {
                     Some(value) if value.dtype() != spec.dtype => made.convert_from(value, spec.dtype)?,
                     Some(_) => made.clear(),
                     None => self.make_absent(component, index, spec, made)?,
@@ -442,13 +458,15 @@ impl<'p> Values<'p> {
             InputSource::Tokens
             | InputSource::AttentionMask
             | InputSource::Positions { .. }
+            | InputSource::Length { .. }
+            | InputSource::Ones
             | InputSource::Timestep => made(),
             InputSource::OutputIds => self.output_ids.view(),
             InputSource::OutputCodes => self.output_codes.view(),
             InputSource::Nested(feed) => self.feeds.view(feed),
             InputSource::Edge(_) | InputSource::LoopResult { .. } => {
-                let value = self.routed(spec.source);
-                value.filter(|value| value.dtype() == spec.dtype).or_else(made)
+                // What the loop has made of it, converted or absent, comes first.
+                made().or_else(|| self.routed(spec.source))
             }
             InputSource::Loop { state } => self.states.fed(state),
             InputSource::Past { output } | InputSource::State { output } => {

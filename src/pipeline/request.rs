@@ -248,9 +248,11 @@ pub(super) fn settable(found: &Found<'_>, spec: &PipelineSpec) -> Result<Settabl
     let fed_by = match input.source {
         InputSource::Request { .. } | InputSource::Loop { .. } => return Ok(at(index, false)),
         InputSource::Tokens => "the run's tokens".to_owned(),
-        InputSource::AttentionMask | InputSource::Positions { .. } | InputSource::Timestep => {
-            "the step loop".to_owned()
-        }
+        InputSource::AttentionMask
+        | InputSource::Positions { .. }
+        | InputSource::Length { .. }
+        | InputSource::Ones
+        | InputSource::Timestep => "the step loop".to_owned(),
         InputSource::OutputIds => "the chosen tokens".to_owned(),
         InputSource::OutputCodes => "the codes of the frames".to_owned(),
         InputSource::Nested(_) => "the loop over frames".to_owned(),

@@ -133,7 +133,13 @@ impl Run {
         let decoder = spec
             .token_loop
             .and_then(|token_loop| spec.components.get(token_loop.decoder));
-        let keeps_cache = decoder.is_some_and(ComponentSpec::has_cache);
+        // A decoder may be the last of several components, of which one has the caches.
+        let mut stages = spec
+            .components
+            .iter()
+            .filter(|component| spec.nested.is_none() && component.phase == Phase::EveryStep);
+        let keeps_cache =
+            decoder.is_some_and(|decoder| decoder.has_cache() || stages.any(ComponentSpec::has_cache));
         let embeds = spec.nested.is_some_and(|nested| nested.pre_embedder.is_some());
         check_settings(settings, decoder, keeps_cache, embeds)?;
         let steps = match &spec.iteration {
@@ -156,7 +162,7 @@ impl Run {
                     Vec::new()
                 },
                 max_tokens,
-                max_length: spec.max_length.filter(|_| max_tokens.is_none()),
+                max_length: spec.generation.max_length.filter(|_| max_tokens.is_none()),
                 context_length: spec.context_length,
             },
             // The tokens of frames are no text.

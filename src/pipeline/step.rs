@@ -62,6 +62,8 @@ impl Run {
         while self.ran < self.transcript.len() {
             let start = if self.keeps_cache { self.ran } else { 0 };
             let end = match self.settings.chunk_size {
+                // What only the first pass gets belongs to all of the prompt.
+                Some(_) if start == 0 && self.feeds_first_pass() => self.transcript.len(),
                 Some(chunk) => self.transcript.len().min(start.saturating_add(chunk)),
                 None => self.transcript.len(),
             };
@@ -137,6 +139,18 @@ impl Run {
             })?;
         std::mem::swap(&mut self.logits, &mut self.next_logits);
         Ok(())
+    }
+
+    /// Whether there is a value that only the pass that begins a sequence gets.
+    fn feeds_first_pass(&self) -> bool {
+        let spec = &self.pipeline.shared().spec;
+        spec.components.iter().any(|component| {
+            component.inputs.iter().any(|input| {
+                let only_first = input.absent.as_ref().is_some_and(|absent| absent.first_pass_only);
+                matches!(input.source, InputSource::Edge(from) if only_first
+                    && self.activity.active.get(from.component) == Some(&true))
+            })
+        })
     }
 
     /// Runs the components of these phases whose values are not there or no longer good.
@@ -265,7 +279,10 @@ pub(super) fn choose(logits: &[f32], component: &str) -> Result<Choice, Pipeline
 pub(super) fn follows_tokens(source: InputSource) -> bool {
     matches!(
         source,
-        InputSource::Tokens | InputSource::AttentionMask | InputSource::Positions { .. }
+        InputSource::Tokens
+            | InputSource::AttentionMask
+            | InputSource::Positions { .. }
+            | InputSource::Length { .. }
     )
 }
 

@@ -6,6 +6,7 @@
 
 mod environment;
 mod open;
+mod ort_settings;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use thiserror::Error;
 
 pub use environment::{Environment, NATIVE_COMPONENTS_ALIAS, NATIVE_COMPONENTS_VARIABLE, StepComponents};
 pub use open::{ComponentOptions, OpenedComponent};
+pub use ort_settings::{OrtOptimization, OrtProvider, OrtSettings};
 
 /// How loud a log line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,9 +2,11 @@ use std::fmt;
 
 use crate::component::{Backend, ComponentError, ComponentErrorKind, ComponentSession, ModelSource};
 
-#[cfg(feature = "native")]
+#[cfg(any(feature = "native", feature = "ort"))]
 use super::LogLevel;
-use super::{BackendChoice, Runtime};
+#[cfg(feature = "ort")]
+use super::OrtOptimization;
+use super::{BackendChoice, OrtSettings, Runtime};
 #[cfg(feature = "native")]
 use crate::native::PackedCacheReport;
 
@@ -23,6 +25,8 @@ pub struct ComponentOptions {
     /// How the native runtime keeps KV caches.
     #[cfg(feature = "native")]
     pub kv_cache_dtype: crate::native::KvCacheDtype,
+    /// For ONNX Runtime, if that runs it.
+    pub ort: OrtSettings,
 }
 
 /// A graph that is ready to run, and why this backend runs it.
@@ -55,7 +59,7 @@ impl Runtime {
         let threads = options.threads.filter(|&n| n > 0).unwrap_or(self.threads());
         match options.backend {
             BackendChoice::Native => self.open_native(name, source, threads, options).map(asked_for),
-            BackendChoice::Ort => self.open_ort(name, source, threads).map(asked_for),
+            BackendChoice::Ort => self.open_ort(name, source, threads, options).map(asked_for),
             BackendChoice::Auto => self.open_auto(name, source, threads, options),
         }
     }
@@ -97,7 +101,7 @@ impl Runtime {
         if let Some(failure) = self.remembered_ort_failure() {
             return Err(neither(name, &why_not_native, &failure));
         }
-        match self.open_ort(name, source, threads) {
+        match self.open_ort(name, source, threads, options) {
             Ok(session) => Ok(OpenedComponent {
                 backend: Backend::Ort,
                 session,
@@ -262,10 +266,39 @@ impl Runtime {
         name: &str,
         source: &ModelSource,
         threads: usize,
+        options: &ComponentOptions,
     ) -> Result<Box<dyn ComponentSession>, ComponentError> {
         let library = self.ort_library(name)?;
-        let options = crate::ort::OrtOptions { threads };
+        let settings = &options.ort;
+        let threads = match options.threads {
+            None | Some(0) => settings.threads.unwrap_or(threads),
+            Some(_) => threads,
+        };
+        let options = crate::ort::OrtOptions {
+            threads,
+            inter_op_threads: settings.inter_op_threads,
+            memory_arena: settings.memory_arena,
+            memory_pattern: settings.memory_pattern,
+            optimization: settings.optimization.map(|level| match level {
+                OrtOptimization::None => crate::ort::OptimizationLevel::None,
+                OrtOptimization::Basic => crate::ort::OptimizationLevel::Basic,
+                OrtOptimization::Extended => crate::ort::OptimizationLevel::Extended,
+                OrtOptimization::All => crate::ort::OptimizationLevel::All,
+            }),
+            entries: settings.entries.clone(),
+            providers: settings
+                .providers
+                .iter()
+                .map(|provider| (provider.name.clone(), provider.options.clone()))
+                .collect(),
+        };
         let session = crate::ort::OrtSession::load(&library, name, source, &options)?;
+        for refused in session.refused_providers() {
+            self.log(
+                LogLevel::Warning,
+                &format!("component \"{name}\" does without an execution provider that its package asks for: {refused}"),
+            );
+        }
         Ok(Box::new(session))
     }
 }
@@ -281,6 +314,7 @@ impl Runtime {
         name: &str,
         _source: &ModelSource,
         _threads: usize,
+        _options: &ComponentOptions,
     ) -> Result<Box<dyn ComponentSession>, ComponentError> {
         Err(not_built_in(name, "ONNX Runtime", "ort"))
     }

@@ -474,7 +474,15 @@ impl Case {
             OrtLibrary::load(&search).unwrap()
         });
         let source = memory(self.model(float));
-        let session = OrtSession::load(library, "", &source, &OrtOptions { threads: 1 });
+        let session = OrtSession::load(
+            library,
+            "",
+            &source,
+            &OrtOptions {
+                threads: 1,
+                ..OrtOptions::default()
+            },
+        );
         let mut session = session.map_err(|error| format!("ONNX Runtime: {error}"))?;
         self.run(&mut session, float)
             .map_err(|error| format!("ONNX Runtime: {error}"))

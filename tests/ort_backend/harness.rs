@@ -29,7 +29,15 @@ pub fn memory(model: impl AsRef<[u8]> + Send + Sync + 'static) -> ModelSource {
 }
 
 pub fn try_load(source: &ModelSource) -> Result<Box<dyn ComponentSession>, ComponentError> {
-    let session = OrtSession::load(&library(), "part", source, &OrtOptions { threads: 1 })?;
+    let session = OrtSession::load(
+        &library(),
+        "part",
+        source,
+        &OrtOptions {
+            threads: 1,
+            ..OrtOptions::default()
+        },
+    )?;
     Ok(Box::new(session))
 }
 

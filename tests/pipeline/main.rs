@@ -3,10 +3,12 @@
 
 mod diffusion;
 mod fake;
+mod genai;
 mod iterative;
 mod nested;
 mod package_errors;
 mod phases;
 mod schedulers;
 mod step_loop;
+mod tiny;
 mod transactions;

@@ -891,8 +891,8 @@ fn metadata_files_are_looked_for_in_order() {
     assert_eq!(taken(&[json, yml, yaml]).unwrap(), yaml);
     assert_eq!(taken(&["genai_config.json", json, yml]).unwrap(), yml);
     assert_eq!(taken(&[json]).unwrap(), json);
-    let error = taken(&["genai_config.json"]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let error = taken(&["genai_config.json", "config.json"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadPackage);
     assert_eq!(error.file(), Some(Path::new("genai_config.json")));
     let message = taken(&["readme.txt"]).unwrap_err().to_string();
     for name in [yaml, yml, json, "genai_config.json", "config.json"] {

@@ -106,8 +106,16 @@ impl Graph {
             )
             .unwrap_or_else(|error| panic!("{path}: {error}"))
         };
-        let ort = OrtSession::load(&library, "ort", &source, &OrtOptions { threads: 1 })
-            .unwrap_or_else(|error| panic!("{path}: {error}"));
+        let ort = OrtSession::load(
+            &library,
+            "ort",
+            &source,
+            &OrtOptions {
+                threads: 1,
+                ..OrtOptions::default()
+            },
+        )
+        .unwrap_or_else(|error| panic!("{path}: {error}"));
         Graph {
             name: path.to_owned(),
             tolerance: 1e-4,

@@ -1,0 +1,817 @@
+//! Packages in onnxruntime-genai's format: what is read from `genai_config.json`, what its ports
+//! become, and each way in which it can be wrong.
+
+use std::path::Path;
+
+use oxpipe::component::RunControl;
+use oxpipe::package::PackageErrorKind;
+use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, PipelineOptions, Run, RunSettings};
+use oxpipe::runtime::LogLevel;
+use serde_json::Value;
+
+use super::fake::continuation;
+use super::tiny::{self, Decoder, Files, for_each_mix, open, set_floats, start, steps};
+
+const DECODER: &str = r#"{
+  "model": {
+    "type": "of-our-own",
+    "bos_token_id": 1,
+    "context_length": 64,
+    "decoder": {
+      "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+      "filename": "model.onnx",
+      "head_size": 1,
+      "hidden_size": 1,
+      "inputs": {
+        "input_ids": "input_ids",
+        "attention_mask": "attention_mask",
+        "position_ids": "position_ids",
+        "past_key_names": "past_key_values.%d.key",
+        "past_value_names": "past_key_values.%d.value"
+      },
+      "outputs": {
+        "logits": "logits",
+        "present_key_names": "present.%d.key",
+        "present_value_names": "present.%d.value"
+      },
+      "num_attention_heads": 1,
+      "num_hidden_layers": 2,
+      "num_key_value_heads": 1
+    },
+    "eos_token_id": [6, 7],
+    "pad_token_id": 0,
+    "vocab_size": 8
+  },
+  "search": {
+    "do_sample": false,
+    "max_length": 12,
+    "past_present_share_buffer": true,
+    "top_k": 50,
+    "temperature": 0.5
+  }
+}"#;
+
+fn files(config: &str, models: &[(&str, Vec<u8>)]) -> Files {
+    let mut files: Files = vec![("genai_config.json".to_owned(), config.as_bytes().to_vec())];
+    files.extend(
+        models
+            .iter()
+            .map(|(name, model)| ((*name).to_owned(), model.clone())),
+    );
+    files
+}
+
+fn decoder_files(config: &str) -> Files {
+    files(config, &[("model.onnx", Decoder::default().encode())])
+}
+
+/// The prompt's continuation is the closed form's, at once and in chunks of two.
+fn check(pipeline: &Pipeline) {
+    for chunk_size in [None, Some(2)] {
+        let settings = RunSettings {
+            chunk_size,
+            stop_on_eos: false,
+            ..RunSettings::default()
+        };
+        let mut run = Run::new(pipeline, &settings).unwrap();
+        run.append_tokens(&[3, 5, 2]).unwrap();
+        assert_eq!(steps(&mut run, 5), continuation(&[3, 5, 2], 5, 0));
+    }
+}
+
+#[test]
+fn a_decoder() {
+    for_each_mix(&decoder_files(DECODER), &["decoder"], |pipeline| {
+        check(pipeline);
+        let package = pipeline.package();
+        assert_eq!(package.format, "genai_config");
+        assert_eq!(package.metadata_file, Path::new("genai_config.json"));
+        assert_eq!(package.strategy, "autoregressive");
+        assert_eq!(package.decoder.as_deref(), Some("decoder"));
+        assert_eq!(package.eos_token_ids, [6, 7]);
+        assert_eq!(package.context_length, Some(64));
+        // Two layers of a key and a value, each of one float32.
+        assert_eq!(pipeline.kv_bytes_per_token(), Some(16));
+    });
+}
+
+#[test]
+fn search_gives_the_defaults_of_generation() {
+    let pipeline = open(&decoder_files(DECODER)).unwrap();
+    let description = pipeline.describe();
+    let generation = &description["generation"];
+    assert_eq!(generation["do_sample"], false);
+    assert_eq!(generation["max_length"], 12);
+    assert_eq!(generation["top_k"], 50);
+    assert_eq!(generation["temperature"], 0.5);
+    assert_eq!(generation["top_p"], Value::Null);
+    assert_eq!(description["tokens"]["bos_token_id"], 1);
+    assert_eq!(description["tokens"]["pad_token_id"], 0);
+    // Prompt and answer together are no longer than max_length.
+    let mut run = start(&pipeline);
+    run.append_tokens(&[3, 5, 2]).unwrap();
+    let mut count = 0;
+    while run.finished().is_none() {
+        run.step(&RunControl::default()).unwrap();
+        count += 1;
+    }
+    assert_eq!(count, 9);
+    // 0 and nothing are the context's.
+    for shorter in ["\"max_length\": 0,", ""] {
+        let config = DECODER.replace("\"max_length\": 12,", shorter);
+        let pipeline = open(&decoder_files(&config)).unwrap();
+        assert_eq!(pipeline.describe()["generation"]["max_length"], 64);
+    }
+}
+
+/// A config that names no port, no layers and no length: ports that the graph has go by the names
+/// that onnxruntime-genai has for them.
+#[test]
+fn names_by_default() {
+    let config = r#"{"model": {"decoder": {"filename": "model.onnx"}}}"#;
+    let without = |mask, positions, lengths| Decoder {
+        mask,
+        positions,
+        lengths,
+        ..Decoder::default()
+    };
+    let mask = Some("attention_mask");
+    let lengths = Some(["past_sequence_length", "total_sequence_length"]);
+    for decoder in [
+        Decoder::default(),
+        without(mask, None, None),
+        without(None, Some("position_ids"), None),
+        without(None, None, lengths),
+        without(mask, None, lengths),
+    ] {
+        for_each_mix(
+            &files(config, &[("model.onnx", decoder.encode())]),
+            &["decoder"],
+            check,
+        );
+    }
+    let pipeline = open(&decoder_files(config)).unwrap();
+    let inputs = pipeline.describe()["components"][0]["inputs"].clone();
+    let source = |name: &str| {
+        let mut ports = inputs.as_array().unwrap().iter();
+        ports.find(|port| port["name"] == name).unwrap()["source"].clone()
+    };
+    assert_eq!(source("input_ids"), "tokens");
+    assert_eq!(source("attention_mask"), "attention_mask");
+    assert_eq!(source("position_ids"), "positions");
+    assert_eq!(source("past_key_values.1.value")["cache"], "present.1.value");
+    assert!(pipeline.package().eos_token_ids.is_empty());
+}
+
+#[test]
+fn names_of_the_packages_own() {
+    let decoder = Decoder {
+        sequence: "ids",
+        mask: Some("mask"),
+        positions: Some("where"),
+        caches: ["k_in_%d", "v%d.in", "k_out_%d", "v%d.out"],
+        logits: "scores",
+        ..Decoder::default()
+    };
+    let config = DECODER
+        .replace("\"input_ids\": \"input_ids\"", "\"input_ids\": \"ids\"")
+        .replace("\": \"attention_mask\"", "\": \"mask\"")
+        .replace("\": \"position_ids\"", "\": \"where\"")
+        .replace("past_key_values.%d.key", "k_in_%d")
+        .replace("past_key_values.%d.value", "v%d.in")
+        .replace("present.%d.key", "k_out_%d")
+        .replace("present.%d.value", "v%d.out")
+        .replace("\"logits\": \"logits\"", "\"logits\": \"scores\"");
+    for_each_mix(
+        &files(&config, &[("model.onnx", decoder.encode())]),
+        &["decoder"],
+        check,
+    );
+}
+
+const WHISPER: &str = r#"{
+  "model": {
+    "type": "whisper",
+    "context_length": 64,
+    "decoder": {
+      "filename": "decoder.onnx",
+      "inputs": {
+        "input_ids": "input_ids",
+        "past_key_names": "past_key_self_%d",
+        "past_value_names": "past_value_self_%d",
+        "cross_past_key_names": "past_key_cross_%d",
+        "cross_past_value_names": "past_value_cross_%d"
+      },
+      "outputs": {
+        "logits": "logits",
+        "present_key_names": "present_key_self_%d",
+        "present_value_names": "present_value_self_%d"
+      },
+      "num_hidden_layers": 2
+    },
+    "encoder": {
+      "filename": "encoder.onnx",
+      "inputs": {"audio_features": "audio_features"},
+      "outputs": {
+        "encoder_hidden_states": "hidden_states",
+        "cross_present_key_names": "present_key_cross_%d",
+        "cross_present_value_names": "present_value_cross_%d"
+      },
+      "num_hidden_layers": 1
+    },
+    "eos_token_id": 7
+  },
+  "search": {"max_length": 64}
+}"#;
+
+fn whisper_files(config: &str) -> Files {
+    let decoder = Decoder {
+        positions: None,
+        caches: [
+            "past_key_self_%d",
+            "past_value_self_%d",
+            "present_key_self_%d",
+            "present_value_self_%d",
+        ],
+        cross: Some(["past_key_cross_%d", "past_value_cross_%d"]),
+        ..Decoder::default()
+    };
+    let cross = ["present_key_cross_%d", "present_value_cross_%d"];
+    let encoder = tiny::encoder("audio_features", "hidden_states", cross, 2);
+    files(
+        config,
+        &[("decoder.onnx", decoder.encode()), ("encoder.onnx", encoder)],
+    )
+}
+
+/// Keys and values of the encoder are made once and held.
+#[test]
+fn an_encoder_and_a_decoder() {
+    for_each_mix(&whisper_files(WHISPER), &["encoder", "decoder"], |pipeline| {
+        let mut run = start(pipeline);
+        set_floats(&mut run, "encoder.audio_features", &[1, 3, 1], &[1.0, 2.0, 2.0]);
+        run.append_tokens(&[4, 1]).unwrap();
+        assert_eq!(steps(&mut run, 4), continuation(&[4, 1], 4, 5));
+        // The encoder once, the decoder four times.
+        assert_eq!(run.stats().component_runs, 5);
+        // Other sound, all tokens anew.
+        set_floats(&mut run, "encoder.audio_features", &[1, 1, 1], &[3.0]);
+        let tokens = run.tokens().to_vec();
+        assert_eq!(steps(&mut run, 2), continuation(&tokens, 2, 3));
+        let mut silent = start(pipeline);
+        silent.append_tokens(&[1]).unwrap();
+        let error = silent.step(&RunControl::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::MissingInput);
+    });
+}
+
+const PICTURES: &str = r#"{
+  "model": {
+    "context_length": 64,
+    "decoder": {
+      "filename": "decoder.onnx",
+      "hidden_size": 1,
+      "inputs": {"inputs_embeds": "inputs_embeds"},
+      "num_hidden_layers": 2
+    },
+    "embedding": {
+      "filename": "embedding.onnx",
+      "inputs": {"input_ids": "input_ids", "image_features": "image_features"},
+      "outputs": {"inputs_embeds": "inputs_embeds"}
+    },
+    "vision": {
+      "filename": "vision.onnx",
+      "inputs": {"pixel_values": "pixel_values"},
+      "outputs": {"image_features": "image_features"}
+    },
+    "image_token_id": 7
+  }
+}"#;
+
+fn picture_files(config: &str) -> Files {
+    let decoder = Decoder {
+        sequence: "inputs_embeds",
+        embeds: true,
+        ..Decoder::default()
+    };
+    let models = [
+        ("decoder.onnx", decoder.encode()),
+        ("embedding.onnx", tiny::embedding(7)),
+        ("vision.onnx", tiny::vision()),
+    ];
+    files(config, &models)
+}
+
+/// Features take the place of the image tokens in the first pass; later passes, and requests
+/// without a picture, get none.
+#[test]
+fn pictures_an_embedding_and_a_decoder() {
+    let components = ["decoder", "embedding", "vision"];
+    for_each_mix(&picture_files(PICTURES), &components, |pipeline| {
+        let phases = pipeline.components().iter();
+        let phases: Vec<_> = phases.map(|one| (one.name.as_str(), one.phase.name())).collect();
+        let expected = [
+            ("vision", "prompt_only"),
+            ("embedding", "every_step"),
+            ("decoder", "every_step"),
+        ];
+        assert_eq!(phases, expected);
+        for chunk_size in [None, Some(1)] {
+            let settings = RunSettings {
+                chunk_size,
+                stop_on_eos: false,
+                ..RunSettings::default()
+            };
+            let mut run = Run::new(pipeline, &settings).unwrap();
+            run.append_tokens(&[2, 3]).unwrap();
+            assert_eq!(steps(&mut run, 3), continuation(&[2, 3], 3, 0));
+
+            let mut run = Run::new(pipeline, &settings).unwrap();
+            set_floats(&mut run, "vision.pixel_values", &[1, 1, 1, 2], &[4.0, 6.0]);
+            run.append_tokens(&[2, 7, 7, 1]).unwrap();
+            // The picture's numbers stand where its tokens are.
+            let seen = [2, 4, 6, 1];
+            assert_eq!(steps(&mut run, 1), continuation(&seen, 1, 0));
+            let next = continuation(&seen, 4, 0);
+            // No image token was chosen, so that the rest goes on alike.
+            if !next.contains(&7) {
+                assert_eq!(steps(&mut run, 3), next[1..]);
+            }
+        }
+    });
+}
+
+#[test]
+fn stages_of_a_decoder() {
+    let config = r#"{
+  "model": {
+    "decoder": {
+      "num_hidden_layers": 2,
+      "hidden_size": 1,
+      "pipeline": [
+        {"embed": {"filename": "embed.onnx", "inputs": ["input_ids"], "outputs": ["embeds"],
+                   "output_names_forwarder": {"embeds": "inputs_embeds"}}},
+        {"middle": {"filename": "middle.onnx", "outputs": ["scores", "present.0.key"]},
+         "head": {"filename": "head.onnx", "inputs": ["scores"], "outputs": ["logits"], "is_lm_head": true}}
+      ]
+    }
+  }
+}"#;
+    use oxpipe_test_support::onnx_writer::{FLOAT, INT64, Model, Node, Tensor};
+    let embed = Model::new()
+        .input("input_ids", INT64, "[batch, sequence]")
+        .output("embeds", FLOAT, "[batch, sequence, 1]")
+        .initializer(Tensor::ints("shape", &[3], &[1, -1, 1]))
+        .node(Node::new("Cast", &["input_ids"], &["numbers"]).int("to", FLOAT.into()))
+        .node(Node::new("Reshape", &["numbers", "shape"], &["embeds"]))
+        .encode();
+    let middle = Decoder {
+        sequence: "inputs_embeds",
+        embeds: true,
+        logits: "scores",
+        ..Decoder::default()
+    };
+    let head = Model::new()
+        .input("scores", FLOAT, "[batch, sequence, 8]")
+        .output("logits", FLOAT, "[batch, sequence, 8]")
+        .node(Node::new("Identity", &["scores"], &["logits"]))
+        .encode();
+    let models = [
+        ("embed.onnx", embed),
+        ("middle.onnx", middle.encode()),
+        ("head.onnx", head),
+    ];
+    for_each_mix(
+        &files(config, &models),
+        &["embed", "middle", "head"],
+        |pipeline| {
+            check(pipeline);
+            assert_eq!(pipeline.package().decoder.as_deref(), Some("head"));
+            // One object in place of the list is the same.
+            let mut run = start(pipeline);
+            run.append_tokens(&[3, 5, 2]).unwrap();
+            steps(&mut run, 2);
+            // Caches hold what has run: four tokens of 16 bytes, or room for more.
+            assert!(run.stats().kv_bytes >= 64);
+        },
+    );
+    let object = config
+        .replace("\"pipeline\": [\n        {\"embed\"", "\"pipeline\": {\"embed\"")
+        .replace(
+            "\"inputs_embeds\"}}},\n        {\"middle\"",
+            "\"inputs_embeds\"}},\n        \"middle\"",
+        )
+        .replace("\"is_lm_head\": true}}\n      ]", "\"is_lm_head\": true}}");
+    check(&open(&files(&object, &models)).unwrap());
+
+    let refused = |from: &str, to: &str, key: &str, message: &str| {
+        assert!(config.contains(from), "{from}");
+        let error = open(&files(&config.replacen(from, to, 1), &models)).unwrap_err();
+        found_at(&error, key, message);
+    };
+    let stage = "model.decoder.pipeline[1].middle";
+    refused(
+        "\"inputs_embeds\"}}},",
+        "\"nowhere\"}}},",
+        stage,
+        "input \"inputs_embeds\" of component \"middle\" is fed by nothing",
+    );
+    refused(
+        "\"inputs\": [\"scores\"]",
+        "\"inputs\": [\"score\"]",
+        "model.decoder.pipeline[1].head.inputs[0]",
+        "has no input \"score\"; it has \"scores\"",
+    );
+    refused(
+        "\"is_lm_head\": true",
+        "\"run_on_prompt\": false",
+        "model.decoder.pipeline[1].head.run_on_prompt",
+        "a stage for the prompt or for the other tokens alone is not supported yet",
+    );
+    refused(
+        "{\"embed\": {",
+        "{\"em.bed\": {",
+        "model.decoder.pipeline[0].em.bed",
+        "is no component name",
+    );
+}
+
+#[track_caller]
+fn found_at(error: &PipelineError, key: &str, message: &str) {
+    let PipelineError::Package(package) = error else {
+        panic!("another kind of error: {error}");
+    };
+    let location = package.location();
+    assert_eq!(location.file, Path::new("genai_config.json"), "{error}");
+    assert_eq!(location.key, key, "{error}");
+    assert!(location.line.is_some(), "{error}");
+    assert!(package.kind().to_string().contains(message), "{error}");
+}
+
+/// `DECODER` with one replacement does not open.
+#[track_caller]
+fn refused(from: &str, to: &str, line: u64, key: &str, message: &str) {
+    assert!(DECODER.contains(from), "{from}");
+    let error = open(&decoder_files(&DECODER.replacen(from, to, 1))).unwrap_err();
+    found_at(&error, key, message);
+    let PipelineError::Package(package) = &error else {
+        return;
+    };
+    assert_eq!(package.location().line, Some(line), "{error}");
+}
+
+#[test]
+fn values_of_the_wrong_kind() {
+    refused(
+        "\"model\": {",
+        "\"models\": {",
+        1,
+        "model",
+        "is missing; the model's components",
+    );
+    refused(
+        "\"decoder\": {",
+        "\"decode\": {",
+        2,
+        "model.decoder",
+        "is missing; the component that chooses",
+    );
+    refused(
+        "\"filename\": \"model.onnx\",",
+        "",
+        6,
+        "model.decoder.filename",
+        "is missing; the decoder's .onnx file",
+    );
+    refused(
+        "\"model.onnx\"",
+        "5",
+        8,
+        "model.decoder.filename",
+        "is the number 5, expected a text",
+    );
+    refused(
+        "\"num_hidden_layers\": 2",
+        "\"num_hidden_layers\": 0",
+        24,
+        "model.decoder.num_hidden_layers",
+        "is the number 0, expected an integer from 1 to 10000",
+    );
+    refused(
+        "\"num_hidden_layers\": 2",
+        "\"num_hidden_layers\": \"two\"",
+        24,
+        "model.decoder.num_hidden_layers",
+        "is the text \"two\"",
+    );
+    refused(
+        "\"input_ids\": \"input_ids\"",
+        "\"input_ids\": [\"input_ids\"]",
+        12,
+        "model.decoder.inputs.input_ids",
+        "is a list, expected a text",
+    );
+    refused(
+        "[6, 7]",
+        "[6, -7]",
+        27,
+        "model.eos_token_id[1]",
+        "is the number -7, expected a token id",
+    );
+    refused("[6, 7]", "true", 27, "model.eos_token_id", "is true, expected");
+    refused(
+        "\"context_length\": 64",
+        "\"context_length\": -1",
+        5,
+        "model.context_length",
+        "expected an integer of at least 0",
+    );
+    refused(
+        "\"do_sample\": false",
+        "\"do_sample\": 0",
+        32,
+        "search.do_sample",
+        "expected true or false",
+    );
+    refused(
+        "0.5",
+        "\"hot\"",
+        36,
+        "search.temperature",
+        "expected a finite number",
+    );
+    refused(
+        "\"max_length\": 12",
+        "\"max_length\": 1.5",
+        33,
+        "search.max_length",
+        "is the number 1.5",
+    );
+    refused(
+        "\"past_present_share_buffer\": true",
+        "\"past_present_share_buffer\": 1",
+        34,
+        "search.past_present_share_buffer",
+        "expected true or false",
+    );
+    refused("\"search\": {", "\"search\": [", 32, "", "expected ',' or ']'");
+}
+
+#[test]
+fn session_options_of_the_wrong_kind() {
+    let options = |text: &str| format!("\"provider_options\": [], {text}");
+    let key = |name: &str| format!("model.decoder.session_options.{name}");
+    for (text, name, message) in [
+        (
+            "\"intra_op_num_threads\": -1",
+            "intra_op_num_threads",
+            "expected an integer from 0 to 1024",
+        ),
+        (
+            "\"enable_mem_pattern\": \"1\"",
+            "enable_mem_pattern",
+            "expected true or false",
+        ),
+        (
+            "\"graph_optimization_level\": \"ALL\"",
+            "graph_optimization_level",
+            "unknown value \"ALL\"; it is one of \"ORT_DISABLE_ALL\"",
+        ),
+        (
+            "\"session.intra_op.allow_spinning\": 1",
+            "session.intra_op.allow_spinning",
+            "expected a text",
+        ),
+    ] {
+        refused("\"provider_options\": []", &options(text), 7, &key(name), message);
+    }
+    refused(
+        "\"provider_options\": []",
+        "\"provider_options\": {}",
+        7,
+        &key("provider_options"),
+        "is a mapping, expected a list",
+    );
+    refused(
+        "\"provider_options\": []",
+        "\"provider_options\": [{\"webgpu\": {\"a\": 1}}]",
+        7,
+        &key("provider_options[0].webgpu.a"),
+        "expected a text",
+    );
+}
+
+#[test]
+fn ports_that_the_graph_lacks() {
+    let in_inputs = |name: &str| format!("model.decoder.inputs.{name}");
+    refused(
+        "\"input_ids\": \"input_ids\"",
+        "\"input_ids\": \"tokens\"",
+        12,
+        &in_inputs("input_ids"),
+        "component \"decoder\" has no input \"tokens\"; it has \"input_ids\"",
+    );
+    refused(
+        "past_key_values.%d.key",
+        "past.%d.key",
+        15,
+        &in_inputs("past_key_names"),
+        "has no input \"past.0.key\"",
+    );
+    refused(
+        "present.%d.value",
+        "presents.%d.value",
+        21,
+        "model.decoder.outputs.present_value_names",
+        "has no output \"presents.0.value\"",
+    );
+    refused(
+        "\"logits\": \"logits\"",
+        "\"logits\": \"scores\"",
+        19,
+        "model.decoder.outputs.logits",
+        "has no output \"scores\"",
+    );
+    // A layer too few leaves inputs over that nothing feeds.
+    refused(
+        "\"num_hidden_layers\": 2",
+        "\"num_hidden_layers\": 1",
+        6,
+        "model.decoder",
+        "does not say which port is its kv_inputs",
+    );
+    refused(
+        "\"attention_mask\": \"attention_mask\"",
+        "\"attention_mask\": \"mask\"",
+        6,
+        "model.decoder",
+        "input \"attention_mask\" of component \"decoder\" is fed by nothing",
+    );
+}
+
+#[test]
+fn what_is_not_supported() {
+    refused(
+        "\"head_size\": 1,",
+        "\"sliding_window\": {\"window_size\": 4, \"slide_inputs\": false},",
+        9,
+        "model.decoder.sliding_window",
+        "sliding_window without slide_key_value_cache: false",
+    );
+    refused(
+        "\"pad_token_id\": 0",
+        "\"joiner\": {}",
+        28,
+        "model.joiner",
+        "a transducer",
+    );
+    refused(
+        "\"head_size\": 1,",
+        "\"shared_initializers\": [{}],",
+        9,
+        "model.decoder.shared_initializers",
+        "initializers that lie outside of the model",
+    );
+}
+
+#[test]
+fn files_that_are_not_there_or_out_of_the_package() {
+    refused(
+        "\"model.onnx\"",
+        "\"other.onnx\"",
+        8,
+        "model.decoder.filename",
+        "there is no file \"other.onnx\" in the package",
+    );
+    refused(
+        "\"model.onnx\"",
+        "\"../model.onnx\"",
+        8,
+        "model.decoder.filename",
+        "path \"../model.onnx\" goes up with \"..\"",
+    );
+    refused(
+        "\"pad_token_id\": 0",
+        "\"tokenizer_dir\": \"texts\"",
+        28,
+        "model.tokenizer_dir",
+        "there is no file \"texts/tokenizer.json\"",
+    );
+}
+
+#[test]
+fn encoders_that_do_not_fit() {
+    let refused = |from: &str, to: &str, key: &str, message: &str| {
+        assert!(WHISPER.contains(from), "{from}");
+        let error = open(&whisper_files(&WHISPER.replacen(from, to, 1))).unwrap_err();
+        found_at(&error, key, message);
+    };
+    refused(
+        "present_value_cross_%d",
+        "present_values_cross_%d",
+        "model.decoder.inputs.cross_past_key_names",
+        "not exactly one other component declares 4 cross_kv_outputs",
+    );
+    let refused = |from: &str, to: &str, key: &str, message: &str| {
+        assert!(PICTURES.contains(from), "{from}");
+        let error = open(&picture_files(&PICTURES.replacen(from, to, 1))).unwrap_err();
+        found_at(&error, key, message);
+    };
+    refused(
+        "\"outputs\": {\"image_features\": \"image_features\"}",
+        "\"outputs\": {\"image_features\": \"features\"}",
+        "model.vision.outputs.image_features",
+        "component \"vision\" has no output \"features\"",
+    );
+    refused(
+        "\"outputs\": {\"inputs_embeds\": \"inputs_embeds\"}",
+        "\"outputs\": {\"inputs_embeds\": \"embeds\"}",
+        "model.embedding.outputs.inputs_embeds",
+        "component \"embedding\" has no output \"embeds\"",
+    );
+    refused(
+        "\"filename\": \"vision.onnx\"",
+        "\"adapter_filename\": \"a\", \"filename\": \"vision.onnx\"",
+        "model.vision.adapter_filename",
+        "an adapter that changes the decoder's weights",
+    );
+}
+
+/// What is no error is a warning, and says where.
+#[test]
+fn warnings() {
+    let config = DECODER
+        .replace(
+            "\"position_ids\": \"position_ids\"",
+            "\"position_ids\": \"where\"",
+        )
+        .replace("\"vocab_size\": 8", "\"vocabulary\": 8, \"mtp\": {}")
+        .replace("\"do_sample\": false", "\"do_sample\": true")
+        .replace(
+            "\"provider_options\": []",
+            "\"provider_options\": [{\"cuda\": {\"x\": \"1\"}}], \"custom_ops_library\": \"x.so\"",
+        );
+    let decoder = Decoder {
+        positions: None,
+        ..Decoder::default()
+    };
+    let (runtime, log) = super::fake::runtime();
+    let source = tiny::source(&files(&config, &[("model.onnx", decoder.encode())]));
+    let options = PipelineOptions {
+        backend: Some(tiny::backends()[0]),
+        ..PipelineOptions::default()
+    };
+    let opened = Pipeline::open(&runtime, &source, &options, None, &RunControl::default());
+    if cfg!(feature = "native") {
+        opened.unwrap();
+    }
+    let lines = log.lock().unwrap();
+    let warned = |key: &str, message: &str| {
+        let found = lines
+            .iter()
+            .any(|(level, line)| *level == LogLevel::Warning && line.contains(&format!("{key}: {message}")));
+        assert!(found, "{key}: {message} in {lines:?}");
+    };
+    warned("model.vocabulary", "unknown field, ignored");
+    warned("model.mtp", "not used by this version");
+    warned("search.do_sample", "sampling is not done by this version");
+    warned("model.decoder.session_options.custom_ops_library", "not done");
+    if cfg!(feature = "native") {
+        warned(
+            "model.decoder.inputs.position_ids",
+            "the graph has no input \"where\"; it is not fed",
+        );
+    }
+}
+
+/// The order of search: package metadata of our own comes first.
+#[test]
+fn which_format_is_taken() {
+    let mut both = decoder_files(DECODER);
+    let metadata = "
+model:
+  io:
+    token_input: input_ids
+    attention_mask_input: attention_mask
+    position_ids_input: position_ids
+    kv_inputs: [past_key_values.0.key, past_key_values.0.value, past_key_values.1.key, past_key_values.1.value]
+    kv_outputs: [present.0.key, present.0.value, present.1.key, present.1.value]
+    logits_output: logits
+";
+    both.push(("inference_metadata.yml".to_owned(), metadata.as_bytes().to_vec()));
+    let pipeline = open(&both).unwrap();
+    assert_eq!(pipeline.package().format, "inference_metadata");
+    check(&pipeline);
+    // A broken one does not count as absent.
+    let mut broken = decoder_files(DECODER);
+    broken.push(("inference_metadata.yaml".to_owned(), b"model: [".to_vec()));
+    let PipelineError::Package(error) = open(&broken).unwrap_err() else {
+        panic!("another kind of error");
+    };
+    assert_eq!(error.location().file, Path::new("inference_metadata.yaml"));
+    let empty = open(&vec![("readme.txt".to_owned(), Vec::new())]).unwrap_err();
+    let PipelineError::Package(empty) = empty else {
+        panic!("another kind of error");
+    };
+    assert!(matches!(empty.kind(), PackageErrorKind::NoMetadata { looked_for } if looked_for.len() == 5));
+}
