@@ -25,8 +25,10 @@ const BLOCK_DEPTH: usize = 256;
 const BLOCK_ROWS: usize = 32 * TILE_ROWS;
 const BLOCK_COLUMNS: usize = 512;
 
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
 /// f32 of a cache line, in which a row of a panel is to lie: a load across two takes twice as long.
-const LINE: usize = 16;
+const LINE: usize = LINE_BYTES / size_of::<f32>();
 
 /// Elements of A that are copied at a time, if that is enough rows. Little in tests, so that they
 /// have several groups.
@@ -77,6 +79,8 @@ fn tiles<A: Stored, B: Stored>(workers: &Workers, product: &Product<'_, A, B>) {
     ROWS.with_borrow_mut(|room| {
         for first in (0..m).step_by(several) {
             let rows = first..m.min(first + several);
+            let parts = rows.len().div_ceil(BLOCK_ROWS);
+            let height = rows.len().div_ceil(parts).next_multiple_of(TILE_ROWS);
             let room = reuse(room, rows.len() * k);
             let block = BLOCK_DEPTH * rows.len();
             workers.split_mut(room, block, |index, to| {
@@ -84,21 +88,23 @@ fn tiles<A: Stored, B: Stored>(workers: &Workers, product: &Product<'_, A, B>) {
                 run(CopyA {
                     product,
                     rows: rows.clone(),
+                    height,
                     depths: first_depth..k.min(first_depth + BLOCK_DEPTH),
                     to,
                 });
             });
-            multiply_rows(workers, product, rows, room);
+            multiply_rows(workers, product, rows, height, room);
         }
     });
 }
 
 /// The product of some rows, which are copied to `a`: by blocks of depths, and each of them as
-/// [`CopyA`] makes it.
+/// [`CopyA`] makes it. `height` is that of a part.
 fn multiply_rows<A: Stored, B: Stored>(
     workers: &Workers,
     product: &Product<'_, A, B>,
     group: Range<usize>,
+    height: usize,
     a: &[f32],
 ) {
     let (_, k, n) = product.sizes;
@@ -106,8 +112,7 @@ fn multiply_rows<A: Stored, B: Stored>(
     // In simple operations: thirty-two multiply-adds take the time of one.
     let per_column = k.saturating_mul(m).div_ceil(32).max(1);
     let least = MIN_PART.div_ceil(per_column).max(4 * TILE_COLUMNS);
-    let row_parts = m.div_ceil(BLOCK_ROWS).max(1);
-    let height = m.div_ceil(row_parts).next_multiple_of(TILE_ROWS);
+    let row_parts = m.div_ceil(height);
     let width = n.div_ceil(workers.threads().div_ceil(row_parts));
     let width = width
         .clamp(least.min(BLOCK_COLUMNS), BLOCK_COLUMNS)
@@ -116,7 +121,7 @@ fn multiply_rows<A: Stored, B: Stored>(
     let part = |index: usize| {
         let (row, column) = (index / column_parts * height, index % column_parts * width);
         ROOM.with_borrow_mut(|room| {
-            let room = reuse(room, B_ROOM + SUMS_ROOM + LINE);
+            let room = reuse(room, 2 * B_ROOM + SUMS_ROOM + LINE);
             let to_line = room.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
             run(Tiled {
                 product,
@@ -131,6 +136,37 @@ fn multiply_rows<A: Stored, B: Stored>(
     match row_parts * column_parts {
         1 => part(0),
         parts => workers.for_each(parts, part),
+    }
+}
+
+/// The rows of a part, cut into tiles: those of [`TILE_ROWS`] rows, and what is left, which
+/// together with one of them makes two of about the same height, as few rows keep the CPU waiting
+/// for the sums.
+#[derive(Clone, Copy)]
+struct Tiles(usize);
+
+impl Tiles {
+    fn count(self) -> usize {
+        self.0.div_ceil(TILE_ROWS)
+    }
+
+    /// Rows of the last tile.
+    fn last(self) -> usize {
+        match self.0 % TILE_ROWS {
+            0 => TILE_ROWS,
+            rest if rest <= TILE_ROWS / 2 && self.0 > TILE_ROWS => (TILE_ROWS + rest) / 2,
+            rest => rest,
+        }
+    }
+
+    fn rows(self, index: usize) -> Range<usize> {
+        let start = index * TILE_ROWS;
+        let last = self.0 - self.last();
+        match self.count() - index {
+            1 => last..self.0,
+            2 => start..last,
+            _ => start..start + TILE_ROWS,
+        }
     }
 }
 
@@ -157,57 +193,87 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
             columns,
             room,
         } = self;
-        let sizes @ (_, k, n) = product.sizes;
-        let b = product.b;
-        let (b_room, sums) = room.split_at_mut(B_ROOM);
-        // A tile of Y is contiguous, [6][16]; the tiles of a panel follow one another.
-        let panel_sums = rows.len().div_ceil(TILE_ROWS) * TILE_ROWS * TILE_COLUMNS;
-        let panels = columns.len().div_ceil(TILE_COLUMNS);
-        sums[..panels * panel_sums].fill(0.0);
-        for first_depth in (0..k).step_by(BLOCK_DEPTH) {
-            let depths = first_depth..k.min(first_depth + BLOCK_DEPTH);
-            let depth = depths.len();
-            let a = &a[first_depth * group.len() + rows.start * depth..][..rows.len() * depth];
-            let mut of_panels = sums.chunks_exact_mut(panel_sums);
-            for first in columns.clone().step_by(PANELS * TILE_COLUMNS) {
-                let several = first..columns.end.min(first + PANELS * TILE_COLUMNS);
-                copy_b::<S, B>(b, sizes, depths.clone(), several.clone(), b_room);
-                let b_panels = b_room.chunks_exact(depth * TILE_COLUMNS);
-                let count = several.len().div_ceil(TILE_COLUMNS);
-                // The panels that come next are fetched meanwhile.
-                let (next_depth, next_column) = match several.end < columns.end {
-                    true => (first_depth, several.end),
-                    false => (depths.end, columns.start),
-                };
-                for (panel, (b_panel, sums)) in b_panels.take(count).zip(&mut of_panels).enumerate() {
-                    let column = next_column + panel * TILE_COLUMNS;
-                    let ahead = |d: usize| match b.transposed {
-                        true => (column + d / 16) * k + next_depth + d % 16 * 16,
-                        false => (next_depth + d) * n + column,
-                    };
-                    add_tiles::<S>(rows.len(), depth, a, b_panel, sums, |d| {
-                        S::prefetch(b.elements, ahead(d));
-                    });
+        let (_, k, _) = product.sizes;
+        let (b_room, sums) = room.split_at_mut(2 * B_ROOM);
+        let (mut current, mut next) = b_room.split_at_mut(B_ROOM);
+        // [panel][row][16]
+        let panel_sums = rows.len() * TILE_COLUMNS;
+        let sums = &mut sums[..columns.len().div_ceil(TILE_COLUMNS) * panel_sums];
+        let wide = PANELS * TILE_COLUMNS;
+        let across = columns.len().div_ceil(wide);
+        let panels_at = |index: usize| {
+            let (depth, column) = (
+                index / across * BLOCK_DEPTH,
+                columns.start + index % across * wide,
+            );
+            Panels {
+                b: product.b,
+                sizes: product.sizes,
+                depths: depth..k.min(depth + BLOCK_DEPTH),
+                columns: column..columns.end.min(column + wide),
+            }
+        };
+        let tiles = Tiles(rows.len());
+        let count = k.div_ceil(BLOCK_DEPTH) * across;
+        match count {
+            0 => sums.fill(0.0),
+            _ => panels_at(0).copy::<S>(0..panels_at(0).steps(), current),
+        }
+        for index in 0..count {
+            let now = panels_at(index);
+            let depth = now.depths.len();
+            let a = &a[now.depths.start * group.len() + rows.start * depth..][..rows.len() * depth];
+            let several = now.columns.len().div_ceil(TILE_COLUMNS);
+            // Those that come next are copied meanwhile, each piece a tile after it was asked for.
+            let following = (index + 1 < count).then(|| panels_at(index + 1));
+            let each = following.as_ref().map_or(0, Panels::steps);
+            let each = each.div_ceil(several * tiles.count());
+            let mut fetched = 0;
+            let mut copied = 0;
+            let of_panels = sums.chunks_exact_mut(panel_sums).skip(index % across * PANELS);
+            for (b, sums) in current
+                .chunks_exact(depth * TILE_COLUMNS)
+                .take(several)
+                .zip(of_panels)
+            {
+                for tile in 0..tiles.count() {
+                    if let Some(following) = &following {
+                        let steps = fetched..following.steps().min(fetched + each);
+                        following.copy::<S>(copied..fetched, next);
+                        copied = fetched;
+                        fetched = steps.end;
+                        following.fetch::<S>(steps);
+                    }
+                    let rows = tiles.rows(tile);
+                    let sums = &mut sums[rows.start * TILE_COLUMNS..rows.end * TILE_COLUMNS];
+                    let a = &a[rows.start * depth..rows.end * depth];
+                    add_rows::<S>(a, b, sums, now.depths.start == 0);
                 }
             }
-        }
-        for (first, sums) in columns
-            .clone()
-            .step_by(TILE_COLUMNS)
-            .zip(sums.chunks_exact(panel_sums))
-        {
-            let width = TILE_COLUMNS.min(columns.end - first);
-            for (row, sums) in rows.clone().zip(sums.chunks_exact(TILE_COLUMNS)) {
-                (product.write)(group.start + row, first, &sums[..width]);
+            if let Some(following) = following {
+                following.copy::<S>(copied..following.steps(), next);
             }
+            std::mem::swap(&mut current, &mut next);
+        }
+        // What there was of B is not needed any more.
+        let whole_row = &mut current[..columns.len().next_multiple_of(TILE_COLUMNS)];
+        for row in 0..rows.len() {
+            let of_panels = sums.chunks_exact(panel_sums);
+            for (to, sums) in whole_row.chunks_exact_mut(TILE_COLUMNS).zip(of_panels) {
+                to.copy_from_slice(&sums[row * TILE_COLUMNS..][..TILE_COLUMNS]);
+            }
+            let row = group.start + rows.start + row;
+            (product.write)(row, columns.start, &whole_row[..columns.len()]);
         }
     }
 }
 
-/// Rows of A by tiles, each [depth][rows of the tile].
+/// Rows of A by the tiles of each part, each [depth][rows of the tile].
 struct CopyA<'p, 'a, A, B> {
     product: &'p Product<'a, A, B>,
     rows: Range<usize>,
+    /// Rows of a part.
+    height: usize,
     depths: Range<usize>,
     to: &'p mut [f32],
 }
@@ -217,38 +283,47 @@ impl<A: Stored, B: Stored> Kernel for CopyA<'_, '_, A, B> {
 
     #[inline(always)]
     fn run<S: Lanes>(self) {
-        copy_a::<S, A>(
-            self.product.a,
-            self.product.sizes,
-            self.rows,
-            self.depths,
-            self.to,
-        );
+        let CopyA {
+            product,
+            rows,
+            height,
+            depths,
+            to,
+        } = self;
+        let mut rest = to;
+        for first in rows.clone().step_by(height) {
+            let tiles = Tiles(height.min(rows.end - first));
+            for rows in (0..tiles.count()).map(|tile| tiles.rows(tile)) {
+                let (tile, after) = rest.split_at_mut(rows.len() * depths.len());
+                rest = after;
+                copy_tile::<S, A>(
+                    product.a,
+                    product.sizes,
+                    first + rows.start,
+                    rows.len(),
+                    depths.clone(),
+                    tile,
+                );
+            }
+        }
     }
 }
 
 #[inline(always)]
-fn copy_a<S: Lanes, A: Stored>(
+fn copy_tile<S: Lanes, A: Stored>(
     a: Matrix<'_, A>,
     (m, k, _): (usize, usize, usize),
-    rows: Range<usize>,
+    first: usize,
+    height: usize,
     depths: Range<usize>,
-    to: &mut [f32],
+    tile: &mut [f32],
 ) {
-    let depth = depths.len();
-    let mut rest = to;
-    for first in rows.clone().step_by(TILE_ROWS) {
-        let height = TILE_ROWS.min(rows.end - first);
-        let (tile, after) = rest.split_at_mut(height * depth);
-        rest = after;
-        if a.transposed {
-            for (d, to) in depths.clone().zip(tile.chunks_exact_mut(height)) {
-                for (to, x) in to.iter_mut().zip(&a.elements[d * m + first..][..height]) {
-                    *to = x.widen();
-                }
-            }
-        } else {
-            copy_rows::<S, A>(a.elements, k, first, depths.clone(), height, tile);
+    if !a.transposed {
+        return copy_rows::<S, A>(a.elements, k, first, depths, height, tile);
+    }
+    for (d, to) in depths.zip(tile.chunks_exact_mut(height)) {
+        for (to, x) in to.iter_mut().zip(&a.elements[d * m + first..][..height]) {
+            *to = x.widen();
         }
     }
 }
@@ -282,112 +357,141 @@ fn copy_rows<S: Lanes, A: Stored>(
     }
 }
 
-/// The columns of B by panels: [depth][16], zeros behind the last column.
-#[inline(always)]
-fn copy_b<S: Lanes, B: Stored>(
-    b: Matrix<'_, B>,
-    (_, k, n): (usize, usize, usize),
+/// Some panels of B, at most [`PANELS`], and at most [`BLOCK_DEPTH`] rows of them. They are copied as
+/// [panel][depth][16], zeros behind the last column, in steps: a row of all panels, or where B
+/// lies by its columns four columns, so that a cache line is not written sixteen times.
+struct Panels<'a, B> {
+    b: Matrix<'a, B>,
+    sizes: (usize, usize, usize),
     depths: Range<usize>,
     columns: Range<usize>,
-    to: &mut [f32],
-) {
-    let panel_size = depths.len() * TILE_COLUMNS;
-    if b.transposed {
-        for (first, panel) in columns
-            .clone()
-            .step_by(TILE_COLUMNS)
-            .zip(to.chunks_exact_mut(panel_size))
-        {
-            let width = TILE_COLUMNS.min(columns.end - first);
-            if width < TILE_COLUMNS {
-                panel.fill(0.0);
-            }
-            let row = |c: usize| &b.elements[(first + c) * k + depths.start..][..depths.len()];
-            let panel = panel.as_chunks_mut::<TILE_COLUMNS>().0;
-            let mut c = 0;
-            // Four columns at a time, so that a cache line of the panel is not visited sixteen times.
-            while c + 4 <= width {
-                let rows: [&[B]; 4] = std::array::from_fn(|i| row(c + i));
-                for (d, to) in panel.iter_mut().enumerate() {
-                    for i in 0..4 {
-                        to[c + i] = rows[i][d].widen();
+}
+
+/// Columns of a step, where B lies by them.
+const STEP: usize = 4;
+
+impl<B: Stored> Panels<'_, B> {
+    fn steps(&self) -> usize {
+        match self.b.transposed {
+            true => self.columns.len().div_ceil(STEP),
+            false => self.depths.len(),
+        }
+    }
+
+    /// Asks for what steps read.
+    #[inline(always)]
+    fn fetch<S: Lanes>(&self, steps: Range<usize>) {
+        let (_, k, n) = self.sizes;
+        let line = LINE_BYTES / size_of::<B>();
+        for step in steps {
+            if self.b.transposed {
+                for column in 0..STEP {
+                    let first = (self.columns.start + step * STEP + column) * k + self.depths.start;
+                    for at in (0..self.depths.len()).step_by(line) {
+                        S::prefetch(self.b.elements, first + at);
                     }
                 }
-                c += 4;
-            }
-            for c in c..width {
-                for (to, x) in panel.iter_mut().zip(row(c)) {
-                    to[c] = x.widen();
+            } else {
+                let first = (self.depths.start + step) * n + self.columns.start;
+                for at in (0..self.columns.len()).step_by(line) {
+                    S::prefetch(self.b.elements, first + at);
                 }
             }
         }
-        return;
     }
-    for (i, depth) in depths.enumerate() {
-        let row = &b.elements[depth * n + columns.start..][..columns.len()];
-        let (whole, rest) = row.as_chunks::<TILE_COLUMNS>();
-        let mut at = i * TILE_COLUMNS;
-        for x in whole {
-            if let Some(to) = to[at..].first_chunk_mut::<TILE_COLUMNS>() {
-                let ((low, high), (to_low, to_high)) = (halves(x), halves_mut(to));
-                S::store(B::load::<S>(low), to_low);
-                S::store(B::load::<S>(high), to_high);
+
+    #[inline(always)]
+    fn copy<S: Lanes>(&self, steps: Range<usize>, to: &mut [f32]) {
+        for step in steps {
+            match self.b.transposed {
+                true => self.copy_columns(step * STEP, to),
+                false => self.copy_row::<S>(step, to),
             }
-            at += panel_size;
         }
-        if !rest.is_empty() {
-            let to = &mut to[at..][..TILE_COLUMNS];
+    }
+
+    /// A row of all panels.
+    #[inline(always)]
+    fn copy_row<S: Lanes>(&self, row: usize, to: &mut [f32]) {
+        let (_, _, n) = self.sizes;
+        let from =
+            &self.b.elements[(self.depths.start + row) * n + self.columns.start..][..self.columns.len()];
+        let (whole, rest) = from.as_chunks::<TILE_COLUMNS>();
+        let mut panels = to.chunks_exact_mut(self.depths.len() * TILE_COLUMNS);
+        for (from, to) in whole.iter().zip(&mut panels) {
+            let to = &mut to.as_chunks_mut::<TILE_COLUMNS>().0[row];
+            let ((low, high), (to_low, to_high)) = (halves(from), halves_mut(to));
+            S::store(B::load::<S>(low), to_low);
+            S::store(B::load::<S>(high), to_high);
+        }
+        if let (false, Some(to)) = (rest.is_empty(), panels.next()) {
+            let to = &mut to.as_chunks_mut::<TILE_COLUMNS>().0[row];
             to.fill(0.0);
             for (to, x) in to.iter_mut().zip(rest) {
                 *to = x.widen();
             }
         }
     }
+
+    /// [`STEP`] columns from one on, or as many as there are.
+    #[inline(always)]
+    fn copy_columns(&self, first: usize, to: &mut [f32]) {
+        let (_, k, _) = self.sizes;
+        let depth = self.depths.len();
+        let (panel, at) = (first / TILE_COLUMNS, first % TILE_COLUMNS);
+        let panel = to[panel * depth * TILE_COLUMNS..][..depth * TILE_COLUMNS]
+            .as_chunks_mut::<TILE_COLUMNS>()
+            .0;
+        let column =
+            |c: usize| &self.b.elements[(self.columns.start + first + c) * k + self.depths.start..][..depth];
+        let count = (self.columns.len() - first).min(STEP);
+        if count == STEP {
+            let columns: [&[B]; STEP] = std::array::from_fn(column);
+            for (d, to) in panel.iter_mut().enumerate() {
+                for c in 0..STEP {
+                    to[at + c] = columns[c][d].widen();
+                }
+            }
+        } else {
+            for c in 0..count {
+                for (to, x) in panel.iter_mut().zip(column(c)) {
+                    to[at + c] = x.widen();
+                }
+            }
+        }
+        if first + count == self.columns.len() {
+            for to in panel {
+                to[at + count..].fill(0.0);
+            }
+        }
+    }
 }
 
-/// Adds the products of all tiles of rows with one panel of B to the panel's sums. `fetch` is
-/// called once for each depth, between the operations of the first tile.
+/// Adds the products of a tile of at most [`TILE_ROWS`] rows with a panel of B to its sums, which
+/// are 0 if it is the `first` panel.
 #[inline(always)]
-fn add_tiles<S: Lanes>(
-    rows: usize,
-    depth: usize,
-    a: &[f32],
-    b: &[f32],
-    sums: &mut [f32],
-    fetch: impl Fn(usize),
-) {
-    let whole = rows / TILE_ROWS;
-    let (tiles, rest) = a.split_at(whole * TILE_ROWS * depth);
-    let mut sums = sums.chunks_exact_mut(TILE_ROWS * TILE_COLUMNS);
-    let mut tiles = tiles.chunks_exact(TILE_ROWS * depth).zip(&mut sums);
-    if let Some((tile, sums)) = tiles.next() {
-        add_tile::<S, TILE_ROWS>(tile, b, sums, fetch);
-    }
-    for (tile, sums) in tiles {
-        add_tile::<S, TILE_ROWS>(tile, b, sums, |_| {});
-    }
-    let Some(sums) = sums.next() else { return };
-    match rows % TILE_ROWS {
-        1 => add_tile::<S, 1>(rest, b, sums, |_| {}),
-        2 => add_tile::<S, 2>(rest, b, sums, |_| {}),
-        3 => add_tile::<S, 3>(rest, b, sums, |_| {}),
-        4 => add_tile::<S, 4>(rest, b, sums, |_| {}),
-        5 => add_tile::<S, 5>(rest, b, sums, |_| {}),
-        _ => {}
+fn add_rows<S: Lanes>(a: &[f32], b: &[f32], sums: &mut [f32], first: bool) {
+    match sums.len() / TILE_COLUMNS {
+        1 => add_tile::<S, 1>(a, b, sums, first),
+        2 => add_tile::<S, 2>(a, b, sums, first),
+        3 => add_tile::<S, 3>(a, b, sums, first),
+        4 => add_tile::<S, 4>(a, b, sums, first),
+        5 => add_tile::<S, 5>(a, b, sums, first),
+        _ => add_tile::<S, TILE_ROWS>(a, b, sums, first),
     }
 }
 
 /// sums[r][c] += sum over d of a[d][r] * b[d][c], in the order of d.
 #[inline(always)]
-fn add_tile<S: Lanes, const R: usize>(a: &[f32], b: &[f32], sums: &mut [f32], fetch: impl Fn(usize)) {
+fn add_tile<S: Lanes, const R: usize>(a: &[f32], b: &[f32], sums: &mut [f32], first: bool) {
     let sums = sums.as_chunks_mut::<8>().0;
     let mut tile = [[S::splat(0.0); 2]; R];
-    for r in 0..R {
-        tile[r] = [S::load(&sums[2 * r]), S::load(&sums[2 * r + 1])];
+    if !first {
+        for r in 0..R {
+            tile[r] = [S::load(&sums[2 * r]), S::load(&sums[2 * r + 1])];
+        }
     }
-    let depths = a.as_chunks::<R>().0.iter().zip(b.as_chunks::<TILE_COLUMNS>().0);
-    for (d, (a, b)) in depths.enumerate() {
-        fetch(d);
+    for (a, b) in a.as_chunks::<R>().0.iter().zip(b.as_chunks::<TILE_COLUMNS>().0) {
         let (low, high) = halves(b);
         let (low, high) = (S::load(low), S::load(high));
         for r in 0..R {
