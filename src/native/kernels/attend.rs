@@ -15,20 +15,22 @@
 //! and those of several are merged in their order ([`share`]). Blocks are shared out among the
 //! threads, and where there are [`FEW`], as in decoding, each span of a block is a part of its own.
 //! What a query gets depends neither on that nor on which others it is blocked with; the loops
-//! are in [`rows`].
+//! are in [`rows`] and [`softmax`](mod@softmax).
 
 mod cache;
 mod codes;
 mod rows;
 mod share;
+mod softmax;
 
 use std::ops::Range;
 
 pub(super) use self::cache::{Cache, CacheSizes};
 pub(super) use self::codes::{Code, CodeRows, DECODED, Scales};
+use self::rows::Rows;
 pub(super) use self::rows::dot;
-use self::rows::{Exponentials, Rows, exponentials, softmax};
 use self::share::Share;
+use self::softmax::{Exponentials, exponentials, softmax};
 use super::number::{Number, Real};
 use crate::native::workers::{MIN_PART, Workers};
 

@@ -11,7 +11,7 @@
 //!
 //! Nothing is there where `total` is 0. The result is sums / total.
 
-use super::rows::Exponentials;
+use super::softmax::Exponentials;
 use crate::native::kernels::number::Real;
 
 pub(super) struct Share<'a, W> {

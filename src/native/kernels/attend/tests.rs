@@ -3,6 +3,16 @@
 use half::f16;
 
 use super::*;
+use crate::native::kernels::simd::PORTABLE_ONLY;
+
+/// Once with the loops that this CPU has, once with the portable ones.
+pub(super) fn both_variants(check: impl Fn()) {
+    for portable in [false, true] {
+        PORTABLE_ONLY.set(portable);
+        check();
+    }
+    PORTABLE_ONLY.set(false);
+}
 
 /// Numbers between -1 and 1, the same every time.
 pub(super) fn floats(len: usize, seed: u32) -> Vec<f32> {
