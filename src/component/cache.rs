@@ -1,4 +1,4 @@
-//! KV caches that a component makes longer where they lie.
+//! KV caches that a component makes longer, or overwrites in part, where they lie.
 
 use super::tensor::{AlignedBytes, ComponentTensor, Shape, TensorError, byte_len};
 use super::{ComponentError, ComponentErrorKind, ComponentSession, DataType, Output};
@@ -23,6 +23,8 @@ pub struct CacheRoom<'a> {
     shape: &'a [i64],
     axis: usize,
     capacity: usize,
+    /// Whether past and present are both the memory as a whole.
+    whole: bool,
     memory: &'a mut [u8],
 }
 
@@ -52,8 +54,45 @@ impl<'a> CacheRoom<'a> {
             shape,
             axis,
             capacity,
+            whole: false,
             memory,
         })
+    }
+
+    /// Past and present of one buffer: `memory` is a dense tensor of `shape`, which is the shape
+    /// of both. A run overwrites what it will of it, and says
+    /// [`OutputResult::InCache`](super::OutputResult::InCache) with that shape. Only for pairs
+    /// that a session says it [overwrites](ComponentSession::overwrites).
+    pub fn whole(
+        past: &'a str,
+        dtype: DataType,
+        shape: &'a [i64],
+        memory: &'a mut [u8],
+    ) -> Result<Self, TensorError> {
+        let expected = byte_len(dtype, shape)?;
+        if memory.len() != expected {
+            return Err(TensorError::ByteLength {
+                dtype,
+                shape: shape.into(),
+                found: memory.len() as u64,
+                expected: expected as u64,
+            });
+        }
+        Ok(CacheRoom {
+            past,
+            dtype,
+            shape,
+            axis: 0,
+            capacity: shape
+                .first()
+                .map_or(1, |&rows| usize::try_from(rows).unwrap_or(0)),
+            whole: true,
+            memory,
+        })
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// The name of the input.
@@ -90,8 +129,8 @@ impl<'a> CacheRoom<'a> {
         ComponentTensor::from_bytes(self.dtype, self.shape, dense)
     }
 
-    /// Rows after those of the past may be written; what they hold is only of use when the run
-    /// says [`OutputResult::InCache`](super::OutputResult::InCache).
+    /// Rows after those of the past may be written, of one buffer any; what they hold is only of
+    /// use when the run says [`OutputResult::InCache`](super::OutputResult::InCache).
     pub fn memory(&mut self) -> &mut [u8] {
         self.memory
     }
@@ -156,6 +195,21 @@ pub(super) fn check_caches(
     let count = session.in_place_caches().len();
     for output in outputs {
         let Some(cache) = &output.cache else { continue };
+        if cache.whole {
+            let past = io.inputs.iter().position(|port| port.name == cache.past);
+            let present = io.outputs.iter().position(|port| port.name == output.name);
+            if past
+                .zip(present)
+                .is_some_and(|(past, present)| session.overwrites(past, present))
+            {
+                continue;
+            }
+            let kind = ComponentErrorKind::NoSuchCache {
+                past: cache.past.to_owned(),
+                present: output.name.to_owned(),
+            };
+            return Err(ComponentError::new(session.name(), kind));
+        }
         let is_it = |known: &InPlaceCache| {
             known.axis == cache.axis
                 && io

@@ -51,8 +51,10 @@ pub struct Output<'a> {
     /// Only the last row, along the last dim, is of use: a backend may leave out those before
     /// it, and each dim but the last is then 1. One that does not gives all of them.
     pub last_row: bool,
-    /// The value is the past that lies here, and rows behind it: only for outputs that
-    /// [`in_place_caches`](ComponentSession::in_place_caches) lists.
+    /// The value is the past that lies here, and rows behind it, or the past with some
+    /// overwritten: only for outputs that
+    /// [`in_place_caches`](ComponentSession::in_place_caches) lists, or
+    /// [`overwrites`](ComponentSession::overwrites) says it of.
     pub cache: Option<CacheRoom<'a>>,
     /// Set by a call that succeeds.
     pub result: OutputResult,
@@ -95,8 +97,8 @@ pub enum OutputResult {
     Pending,
     /// It fills the first `byte_len(dtype, shape)` bytes of the room.
     InRoom { dtype: DataType, shape: Shape },
-    /// It is the past in the memory of its cache, and behind that the rows that make it this
-    /// shape.
+    /// It is in the memory of its cache: the past, and behind that the rows that make it this
+    /// shape, or one buffer of this shape.
     InCache { dtype: DataType, shape: Shape },
     /// There was no room, or it was too small.
     Owned(ComponentTensor),
@@ -134,6 +136,13 @@ pub trait ComponentSession: Send {
     /// backend does not say.
     fn in_place_caches(&self) -> &[InPlaceCache] {
         &[]
+    }
+
+    /// Whether a run takes this input and this output as [one buffer](CacheRoom::whole), which it
+    /// overwrites in part.
+    fn overwrites(&self, past: usize, present: usize) -> bool {
+        let _ = (past, present);
+        false
     }
 
     /// Shapes that these inputs will give, without running: one per entry of `outputs`,

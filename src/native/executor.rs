@@ -281,11 +281,21 @@ impl Executor {
                 .run(operator, node.outputs.len(), &values, used, &mut lent)
         };
         for (position, (index, room)) in taken.iter_mut().enumerate() {
-            // Nothing else reads the elements of a cache.
-            let NodeRoom::Free(memory) = std::mem::take(room) else {
-                continue;
-            };
             let state = run.workspace.outputs().get(position);
+            let memory = match std::mem::take(room) {
+                NodeRoom::Free(memory) => memory,
+                NodeRoom::Cache(buffer) => {
+                    // Nothing else reads the elements of a cache that got longer.
+                    if let (Ok(()), Some(state)) = (&result, state)
+                        && let (Memory::Buffer, Some(ty)) = (&state.memory, state.ty)
+                    {
+                        let bytes = buffer.bytes;
+                        put_room(run.rooms, *index, Room::Filled { ty, bytes });
+                    }
+                    continue;
+                }
+                NodeRoom::None => continue,
+            };
             let filled = match (&result, state) {
                 (Ok(()), Some(state)) if matches!(state.memory, Memory::Room) => {
                     state.ty.zip(state.filled_room(memory))
@@ -324,7 +334,7 @@ impl Executor {
         };
         check_inferred(run.plan, value, position, state.ty, &state.dims)?;
         let slot = match std::mem::take(&mut state.memory) {
-            Memory::Room => Slot::Room {
+            Memory::Room | Memory::Buffer => Slot::Room {
                 index: self
                     .output_of
                     .get(value.index())

@@ -24,7 +24,8 @@ pub(super) struct Loaded {
     pub(super) executor: Executor,
     pub(super) workspace: Workspace,
     pub(super) plans: Plans,
-    /// Caches that the session says it makes longer where they lie, but that this graph does not.
+    /// Caches that the session says it makes longer or overwrites where they lie, but that this
+    /// graph does not.
     pub(super) copied: Vec<InPlaceCache>,
 }
 
@@ -118,6 +119,14 @@ impl LoadedModel {
         let kept = &loaded.graph.caches;
         let caches = self.usual.graph.caches.iter();
         loaded.copied = caches.filter(|cache| !kept.contains(cache)).copied().collect();
+        let kept = &loaded.graph.buffers;
+        let buffers = self.usual.graph.buffers.iter();
+        let copied = buffers.filter(|buffer| !kept.contains(buffer));
+        loaded.copied.extend(copied.map(|buffer| InPlaceCache {
+            past: buffer.past,
+            present: buffer.present,
+            axis: 0,
+        }));
         Ok(loaded)
     }
 }

@@ -112,6 +112,13 @@ pub trait Operator: Debug + Send + Sync {
         None
     }
 
+    /// The input that an output is, with some elements overwritten, if the operator can do that
+    /// where the input lies ([`RunContext::buffer`]).
+    fn overwrites(&self, output: usize) -> Option<usize> {
+        let _ = output;
+        None
+    }
+
     /// Whether nothing of the inputs makes a difference but their dims.
     fn reads_only_dims(&self) -> bool {
         false
@@ -312,6 +319,36 @@ impl<'a> RunContext<'a> {
     pub fn output_in_cache(&mut self, index: usize, ty: ElementType, dims: &[usize]) -> Result<(), OpError> {
         self.take(index)?.state.set(ty, dims, Memory::Cache);
         Ok(())
+    }
+
+    /// Makes an output the buffer that holds the input that it [overwrites](Operator::overwrites),
+    /// if there is one, and gives it, of that input's elements, which cannot be read in another
+    /// way. Without one the output is still to be asked for.
+    pub fn buffer(
+        &mut self,
+        index: usize,
+        ty: ElementType,
+        dims: &[usize],
+    ) -> Result<Option<&'a mut [u8]>, OpError> {
+        let target = self.outputs.get(index).and_then(Option::as_ref);
+        if !target.is_some_and(|target| matches!(target.room, NodeRoom::Cache(_))) {
+            return Ok(None);
+        }
+        let OutputTarget { state, room } = self.take(index)?;
+        let (bytes, expected) = match room {
+            NodeRoom::Cache(memory) => (memory.bytes, byte_count(ty, dims)?),
+            NodeRoom::None | NodeRoom::Free(_) => return Ok(None),
+        };
+        if bytes.len() != expected {
+            return Err(OpError::Length {
+                ty,
+                dims: dims.into(),
+                found: bytes.len(),
+                expected,
+            });
+        }
+        state.set(ty, dims, Memory::Buffer);
+        Ok(Some(bytes))
     }
 
     /// Memory for intermediate results, of unspecified content, gone when the run ends.

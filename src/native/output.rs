@@ -102,6 +102,8 @@ pub(super) enum Memory {
     Room,
     /// The node's past in the caller's cache, and the rows behind it.
     Cache,
+    /// The node's past in the caller's buffer, overwritten in part.
+    Buffer,
     Heap(Arc<AlignedBytes>),
     Strings(Vec<String>),
     Value(Value),
@@ -136,7 +138,9 @@ impl OutputState {
             }
             Memory::Strings(strings) => Ok(Tensor::from_strings(&dims, strings)?.into()),
             Memory::Value(value) => Ok(value),
-            Memory::Pending | Memory::Room | Memory::Cache | Memory::SameAsInput(_) => Err(none()),
+            Memory::Pending | Memory::Room | Memory::Cache | Memory::Buffer | Memory::SameAsInput(_) => {
+                Err(none())
+            }
         }
     }
 

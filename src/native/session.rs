@@ -294,7 +294,12 @@ impl NativeSession {
         for (index, output) in located(&io.outputs, outputs.iter_mut(), |output| output.name) {
             let produced = self.produced.get_mut(index).and_then(Option::take);
             if let (Some(port), Some(produced)) = (io.outputs.get(index), produced) {
-                output.result = result_of(port, produced)?;
+                output.result = match (result_of(port, produced)?, &output.cache) {
+                    (OutputResult::InRoom { dtype, shape }, Some(_)) => {
+                        OutputResult::InCache { dtype, shape }
+                    }
+                    (result, _) => result,
+                };
             }
         }
         Ok(())
@@ -320,6 +325,11 @@ impl ComponentSession for NativeSession {
 
     fn in_place_caches(&self) -> &[InPlaceCache] {
         &self.model.graph().caches
+    }
+
+    fn overwrites(&self, past: usize, present: usize) -> bool {
+        let mut buffers = self.model.graph().buffers.iter();
+        buffers.any(|buffer| (buffer.past, buffer.present) == (past, present))
     }
 
     fn output_shapes(

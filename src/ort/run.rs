@@ -3,7 +3,8 @@
 //! No input is copied. An output is written into the caller's room by the library itself
 //! when its shape is known before the run: promised by the caller, or resolved from the
 //! names of dims. Else the library makes the memory, and the value goes out as it is, or is
-//! copied into the room if it fits there after all.
+//! copied into the room if it fits there after all. A cache in one buffer is one memory for both
+//! its input and its output.
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -18,8 +19,8 @@ use super::failure::{self, ShapeClash};
 use super::interrupt::Watch;
 use super::session::{OrtSession, port_dtype};
 use crate::component::{
-    ComponentErrorKind, ComponentTensor, DataType, Input, Output, OutputResult, RunControl, Shape, byte_len,
-    count_copy,
+    CacheRoom, ComponentErrorKind, ComponentTensor, DataType, Input, Output, OutputResult, RunControl, Shape,
+    byte_len, count_copy,
 };
 
 type Kind = ComponentErrorKind;
@@ -37,7 +38,8 @@ pub(super) fn run(
         return Ok(());
     }
     let mut plan = plan(session, inputs, outputs)?;
-    let feeds = feeds(session, inputs)?;
+    let mut feeds = feeds(session, inputs)?;
+    feeds.add_buffers(session, outputs, &mut plan)?;
     let values = match call(session, &feeds, outputs, &plan, control)? {
         Ok(values) => values,
         Err(clash) => {
@@ -55,6 +57,10 @@ pub(super) fn run(
     };
     for ((output, planned), value) in outputs.iter_mut().zip(&plan).zip(values) {
         output.result = match value {
+            Returned::InRoom(shape) if planned.buffer.is_some() => OutputResult::InCache {
+                dtype: planned.dtype,
+                shape,
+            },
             Returned::InRoom(shape) => OutputResult::InRoom {
                 dtype: planned.dtype,
                 shape,
@@ -75,10 +81,22 @@ struct Planned {
     promised: bool,
     /// The library would not write it into given memory; see `OutputPort::is_input`.
     is_input: bool,
+    /// The buffer that is its past too.
+    buffer: Option<Buffer>,
+}
+
+/// Memory of the caller's, for an input and an output.
+#[derive(Clone, Copy)]
+struct Buffer {
+    data: *mut c_void,
+    bytes: usize,
 }
 
 fn plan(session: &OrtSession, inputs: &[Input<'_>], outputs: &[Output<'_>]) -> Result<Vec<Planned>, Kind> {
-    let symbols = session.symbols(inputs.iter().map(|input| (input.name, input.value.shape())));
+    let pasts = outputs.iter().filter_map(|output| output.cache.as_ref());
+    let pasts = pasts.map(|cache| (cache.past(), cache.shape()));
+    let given = inputs.iter().map(|input| (input.name, input.value.shape()));
+    let symbols = session.symbols(given.chain(pasts));
     outputs
         .iter()
         .map(|output| {
@@ -86,7 +104,8 @@ fn plan(session: &OrtSession, inputs: &[Input<'_>], outputs: &[Output<'_>]) -> R
             let (index, port) = index
                 .and_then(|index| Some((index, session.io.outputs.get(index)?)))
                 .ok_or_else(|| unknown_port(output.name))?;
-            let shape = match output.known_shape {
+            let known = output.cache.as_ref().map(CacheRoom::shape).or(output.known_shape);
+            let shape = match known {
                 Some(shape) => Some(Shape::from(shape)),
                 None => session.resolve(index, &symbols),
             };
@@ -94,8 +113,9 @@ fn plan(session: &OrtSession, inputs: &[Input<'_>], outputs: &[Output<'_>]) -> R
                 index,
                 dtype: port_dtype(port)?,
                 shape,
-                promised: output.known_shape.is_some(),
+                promised: known.is_some(),
                 is_input: session.outputs.get(index).is_some_and(|port| port.is_input),
+                buffer: None,
             })
         })
         .collect()
@@ -114,6 +134,36 @@ fn unknown_port(name: &str) -> Kind {
 struct Feeds {
     names: Vec<*const c_char>,
     values: Vec<Owned<sys::OrtValue>>,
+}
+
+impl Feeds {
+    /// Adds the pasts that are their outputs' buffers, which are noted in the plan.
+    fn add_buffers(
+        &mut self,
+        session: &OrtSession,
+        outputs: &mut [Output<'_>],
+        plan: &mut [Planned],
+    ) -> Result<(), Kind> {
+        for (output, planned) in outputs.iter_mut().zip(plan) {
+            let Some(cache) = &mut output.cache else {
+                continue;
+            };
+            let name = position(session.io.inputs.iter().map(|port| &port.name), cache.past())
+                .and_then(|index| session.inputs.get(index))
+                .ok_or_else(|| unknown_port(cache.past()))?;
+            let (dtype, shape) = (cache.dtype(), cache.shape());
+            let memory = cache.memory();
+            let buffer = Buffer {
+                data: memory.as_mut_ptr().cast(),
+                bytes: memory.len(),
+            };
+            let made = tensor_over(session, dtype, shape, buffer.data, buffer.bytes);
+            self.names.push(name.as_ptr());
+            self.values.push(made.map_err(failure::run_error)?);
+            planned.buffer = Some(buffer);
+        }
+        Ok(())
+    }
 }
 
 fn feeds(session: &OrtSession, inputs: &[Input<'_>]) -> Result<Feeds, Kind> {
@@ -203,7 +253,9 @@ fn call(
         .map_err(failure::run_error)?;
     // SAFETY: names and values are arrays of the given lengths, and all that they point to
     // lives for the call: names belong to the session, inputs are borrowed by our caller, a
-    // room is borrowed mutably by `outputs`, which nobody touches until the call is over.
+    // room or a buffer is borrowed mutably by `outputs`, which nobody touches until the call is
+    // over. A buffer is both an input and an output: the library's own way to say that an operator
+    // writes over what it reads, and nothing of ours looks at it meanwhile.
     // `&mut session` makes this the session's only run. Shape and element type of a room's
     // value are within the room's bytes, and the library writes a given value only if the
     // result has that very shape.
@@ -250,7 +302,7 @@ fn call(
         .map(|((value, output), planned)| {
             let value =
                 value.ok_or_else(|| failure::backend(format!("output \"{}\" has no value", output.name)))?;
-            if !goes_to_room(output, planned) {
+            if planned.buffer.is_none() && !goes_to_room(output, planned) {
                 return Ok(Returned::Value(value));
             }
             let shape = planned.shape.clone().unwrap_or_default();
@@ -289,10 +341,11 @@ fn room_value(
     output: &mut Output<'_>,
     planned: &Planned,
 ) -> Result<Option<Owned<sys::OrtValue>>, Kind> {
-    let Some(room) = room(output, planned)? else {
-        return Ok(None);
+    let (data, bytes) = match (planned.buffer, room(output, planned)?) {
+        (Some(buffer), _) => (buffer.data, buffer.bytes),
+        (None, Some(room)) => (room.as_mut_ptr().cast(), room.len()),
+        (None, None) => return Ok(None),
     };
-    let (data, bytes) = (room.as_mut_ptr().cast(), room.len());
     let shape = planned.shape.as_deref().unwrap_or_default();
     tensor_over(session, planned.dtype, shape, data, bytes)
         .map(Some)

@@ -157,6 +157,16 @@ impl ComponentSession for OrtSession {
         &self.metadata
     }
 
+    /// The library notes that both are one memory and leaves the copying out, where an operator
+    /// would otherwise copy one to the other.
+    fn overwrites(&self, past: usize, present: usize) -> bool {
+        let (Some(past), Some(present)) = (self.io.inputs.get(past), self.io.outputs.get(present)) else {
+            return false;
+        };
+        let is_input = |port: &Port| self.io.input(&port.name).is_some();
+        past.dtype().is_some() && past.dtype() == present.dtype() && !is_input(present)
+    }
+
     fn output_shapes(
         &mut self,
         inputs: &[(&str, &[i64])],

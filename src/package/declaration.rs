@@ -90,7 +90,8 @@ pub(crate) struct IoDeclaration {
     pub audio_features_input: Option<Said<String>>,
     pub kv_inputs: Vec<Said<String>>,
     pub kv_outputs: Vec<Said<String>>,
-    pub kv_sequence_axis: KvLayout,
+    pub kv_layout: KvLayout,
+    pub kv_update: KvUpdate,
     pub cross_kv_inputs: Vec<Said<String>>,
     pub cross_kv_outputs: Vec<Said<String>>,
     pub state_pairs: Vec<StatePair>,
@@ -135,7 +136,17 @@ pub(crate) enum SequenceSource {
     InputsEmbeds,
 }
 
-/// Where the sequence lies in a rank-4 cache.
+/// How present comes of past.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum KvUpdate {
+    /// It is the past and the new rows behind it.
+    #[default]
+    Append,
+    /// Both are one buffer of full capacity, in which the new rows are written.
+    SharedBuffer,
+}
+
+/// How a rank-4 cache lies in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum KvLayout {
     /// `[batch, heads, sequence, head size]`
@@ -143,14 +154,33 @@ pub(crate) enum KvLayout {
     HeadMajor,
     /// `[batch, sequence, heads, head size]`
     SequenceMajor,
+    /// Elements from one batch, head, position and element of a head to the next.
+    Strides([i64; 4]),
 }
 
 impl KvLayout {
-    pub fn sequence_axis(self) -> usize {
+    /// The axis of the sequence in a cache of this rank.
+    pub fn sequence_axis(self, rank: usize) -> usize {
+        const SEQUENCE: usize = 2;
         match self {
+            // Heads and their size in one dim.
+            _ if rank == 3 => 1,
             KvLayout::HeadMajor => 2,
             KvLayout::SequenceMajor => 1,
+            KvLayout::Strides(strides) => {
+                let own = strides.get(SEQUENCE).copied().unwrap_or(0);
+                strides.iter().filter(|&&stride| stride > own).count()
+            }
         }
+    }
+
+    /// The strides that a tensor of this layout has, by axis.
+    pub fn strides_by_axis(self) -> Option<[i64; 4]> {
+        let KvLayout::Strides(mut strides) = self else {
+            return None;
+        };
+        strides.sort_unstable_by(|a, b| b.cmp(a));
+        Some(strides)
     }
 }
 

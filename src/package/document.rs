@@ -322,6 +322,10 @@ impl<'d> Cursor<'d> {
         matches!(self.node.value, NodeValue::List(_))
     }
 
+    pub fn is_map(&self) -> bool {
+        matches!(self.node.value, NodeValue::Map(_))
+    }
+
     /// The entries of a mapping whose keys are names that the author chose.
     pub fn entries(&self) -> Result<impl Iterator<Item = (&'d str, Cursor<'d>)> + use<'d>, PackageError> {
         let entries = match &self.node.value {

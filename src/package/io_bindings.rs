@@ -1,5 +1,5 @@
 use super::declaration::{
-    IoDeclaration, KvLayout, LengthInput, LengthOf, OptionalInput, Said, SequenceSource, StatePair, ZeroDim,
+    IoDeclaration, KvLayout, KvUpdate, LengthInput, LengthOf, OptionalInput, Said, SequenceSource, StatePair, ZeroDim,
 };
 use super::document::{Cursor, Fields};
 use super::metadata::said;
@@ -8,14 +8,13 @@ use super::{PackageError, PackageErrorKind};
 /// Reads an `io` section. What this version cannot feed is refused here, never ignored.
 pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
     let mut fields = at.fields()?;
-    if let Some(cache) = fields.get("static_cache") {
-        return Err(cache.unsupported("a static cache (TensorScatter)"));
-    }
-    if let Some(update) = fields.get("kv_update")
-        && update.one_of(&[("append", false), ("shared_buffer", true)])?
-    {
-        return Err(update.unsupported("kv_update: shared_buffer"));
-    }
+    let kv_update = match fields.get("kv_update") {
+        Some(update) => update.one_of(&[
+            ("append", KvUpdate::Append),
+            ("shared_buffer", KvUpdate::SharedBuffer),
+        ])?,
+        None => KvUpdate::Append,
+    };
     if let Some(ownership) = fields.get("kv_ownership")
         && ownership.one_of(&[("owned", false), ("shared", true)])?
     {
@@ -37,7 +36,8 @@ pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
         .transpose()?;
     let mut io = IoDeclaration {
         sequence_source,
-        kv_sequence_axis: kv_layout.unwrap_or_default(),
+        kv_layout: kv_layout.unwrap_or_default(),
+        kv_update,
         ..IoDeclaration::default()
     };
     let one = |fields: &mut Fields<'_>, name| fields.get(name).map(said).transpose();
@@ -65,6 +65,9 @@ pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
         "kv_outputs",
         io.kv_outputs.len(),
     )?;
+    if let Some(cache) = fields.get("static_cache") {
+        read_static_cache(&cache, &mut io)?;
+    }
     io.cross_kv_inputs = many(&mut fields, "cross_kv_inputs")?;
     io.cross_kv_outputs = many(&mut fields, "cross_kv_outputs")?;
     if let Some(pairs) = fields.get("state_pairs") {
@@ -109,9 +112,81 @@ fn same_length(
     )))
 }
 
+/// Caches that TensorScatter writes into: buffers, and where in them.
+fn read_static_cache(at: &Cursor<'_>, io: &mut IoDeclaration) -> Result<(), PackageError> {
+    if let Some(earlier) = io.kv_inputs.first() {
+        return Err(at.invalid(format!(
+            "the caches are kv_inputs too, at {}; say them once",
+            earlier.at
+        )));
+    }
+    let mut fields = at.fields()?;
+    for (name, of) in [
+        ("write_indices_input", LengthOf::Past),
+        ("kv_sequence_length_input", LengthOf::Total),
+    ] {
+        let port = said(fields.required(name, "an input")?)?;
+        io.lengths.push(LengthInput { port, of });
+    }
+    let mut list = |name, what| {
+        let items = fields.required(name, what)?.items()?;
+        items
+            .map(said)
+            .collect::<Result<Vec<Said<String>>, PackageError>>()
+    };
+    let inputs = [
+        (
+            "key_cache_inputs",
+            list("key_cache_inputs", "the keys of each layer")?,
+        ),
+        (
+            "value_cache_inputs",
+            list("value_cache_inputs", "the values of each layer")?,
+        ),
+    ];
+    let outputs = [
+        (
+            "key_cache_outputs",
+            list("key_cache_outputs", "what becomes of the keys")?,
+        ),
+        (
+            "value_cache_outputs",
+            list("value_cache_outputs", "what becomes of the values")?,
+        ),
+    ];
+    fields.finish();
+    let layers = inputs[0].1.len();
+    if layers == 0 {
+        return Err(at.invalid("names no cache"));
+    }
+    for (name, list) in inputs.iter().chain(&outputs) {
+        same_length(at, "key_cache_inputs", layers, name, list.len())?;
+    }
+    let [(_, keys), (_, values)] = inputs;
+    io.kv_inputs = keys.into_iter().chain(values).collect();
+    let [(_, keys), (_, values)] = outputs;
+    io.kv_outputs = keys.into_iter().chain(values).collect();
+    io.kv_update = KvUpdate::SharedBuffer;
+    Ok(())
+}
+
 fn read_layout(at: &Cursor<'_>) -> Result<KvLayout, PackageError> {
-    if at.text().is_err() {
-        return Err(at.unsupported("a KV layout given by strides"));
+    if at.is_map() {
+        let mut fields = at.fields()?;
+        let strides_at = fields.required("strides", "[batch, heads, sequence, head size], in elements")?;
+        fields.finish();
+        let strides = strides_at
+            .items()?
+            .map(|stride| {
+                let most = i64::MAX as u64;
+                stride
+                    .count_up_to(1, most)
+                    .map(|stride| i64::try_from(stride).unwrap_or(i64::MAX))
+            })
+            .collect::<Result<Vec<i64>, PackageError>>()?;
+        let strides = <[i64; 4]>::try_from(strides)
+            .map_err(|_| strides_at.invalid("a cache has 4 strides: [batch, heads, sequence, head size]"))?;
+        return Ok(KvLayout::Strides(strides));
     }
     at.one_of(&[
         ("head_major_bnsh", KvLayout::HeadMajor),

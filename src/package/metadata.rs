@@ -20,8 +20,10 @@ const CAPABILITIES: &[&str] = &[
     "multi_component",
     "nested_autoregressive",
     "phases",
+    "shared_buffer",
     "single_pass",
     "state_pairs",
+    "static_cache",
     "tokenizer",
 ];
 

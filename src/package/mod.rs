@@ -17,6 +17,7 @@ mod generation_defaults;
 mod io_bindings;
 mod iteration;
 mod json;
+mod kept;
 mod metadata;
 mod nested;
 mod open;
@@ -39,6 +40,6 @@ pub(crate) use open::{Package, Resolved};
 pub(crate) use outline::ModelOutline;
 pub(crate) use scheduler::{BetaSchedule, Prediction, SchedulerConfig, SchedulerKind, Spacing};
 pub(crate) use spec::{
-    ComponentSpec, InputDim, InputSource, InputSpec, Iteration, LoopState, Nested, NestedFeed, OutputDim,
-    OutputRef, OutputRole, OutputSpec, PipelineSpec, PreEmbedder, TokenLoop,
+    Buffer, ComponentSpec, InputDim, InputSource, InputSpec, Iteration, LoopState, Nested, NestedFeed,
+    OutputDim, OutputRef, OutputRole, OutputSpec, PipelineSpec, PreEmbedder, TokenLoop,
 };

@@ -1,11 +1,12 @@
 use std::collections::HashSet;
 
-use crate::component::{ComponentIo, DataType, Dim, Port, Shape};
+use crate::component::{ComponentIo, DataType, Dim, Port};
 
 use super::declaration::{
     ComponentDeclaration, Declaration, EdgeDeclaration, Phase, Said, StrategyKind, ZeroDim,
 };
 use super::iteration;
+use super::kept;
 use super::nested::{self, OUTPUT_CODES};
 use super::roles::{self, Roles};
 use super::spec::{
@@ -106,6 +107,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
     };
     let nested = nested::resolve(structure, ios, inner_logits, source)?;
     check_embedders(structure, &components, &edges, ios)?;
+    let context_length = kept::context_length(declaration.context_length, token_loop, &components);
     Ok(PipelineSpec {
         components,
         order: structure.order.clone(),
@@ -122,7 +124,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         max_tokens: declaration.strategy.max_tokens,
         generation: declaration.generation.clone(),
         token_roles: declaration.token_roles.clone(),
-        context_length: declaration.context_length,
+        context_length,
         eos_token_ids: declaration.eos_token_ids.iter().map(|said| said.value).collect(),
     })
 }
@@ -575,6 +577,7 @@ fn resolve_component<'e>(
             dims: match source {
                 InputSource::Timestep => iteration::timestep_dims(io, index),
                 InputSource::Ones => ones_dims(component, io, index)?,
+                InputSource::AttentionMask => kept::mask_dims(component, io, port),
                 _ => Vec::new(),
             },
             absent: None,
@@ -619,11 +622,8 @@ fn resolve_component<'e>(
         .collect();
     for (input, spec) in inputs.iter().enumerate() {
         let (output, role) = match spec.source {
-            InputSource::Past { output } => {
-                let axis = component.io.kv_sequence_axis.sequence_axis();
-                (output, present_role(component, io, input, output, axis)?)
-            }
-            InputSource::State { output } => (output, state_role(component, io, input, output)?),
+            InputSource::Past { output } => (output, kept::present_role(component, io, input, output)?),
+            InputSource::State { output } => (output, kept::state_role(component, io, input, output)?),
             _ => continue,
         };
         if let Some(slot) = outputs.get_mut(output) {
@@ -725,106 +725,4 @@ fn ones_dims(
         let expected = "ones, of dims that are fixed or that another input of the component has too";
         mismatch(&component.name, port, at, expected)
     })
-}
-
-/// A past input and its present output: same type, rank 4, only the batch (1 here) and the
-/// sequence without a fixed size.
-fn present_role(
-    component: &ComponentDeclaration,
-    io: &ComponentIo,
-    input: usize,
-    output: usize,
-    axis: usize,
-) -> Result<OutputRole, PackageError> {
-    let (Some(past), Some(present)) = (io.inputs.get(input), io.outputs.get(output)) else {
-        return Ok(OutputRole::Plain);
-    };
-    if past.dtype() != present.dtype() {
-        let expected = format!("{}, as its past \"{}\"", past.ty, past.name);
-        return Err(mismatch(&component.name, present, &component.at, expected));
-    }
-    let bad = |port: &Port, expected: &str| Err(mismatch(&component.name, port, &component.at, expected));
-    let Some(dims) = &past.dims else {
-        return bad(past, "declared dims: a cache needs its heads and head size");
-    };
-    if dims.len() != 4 {
-        return bad(past, "a cache of rank 4");
-    }
-    let mut empty = Shape::new();
-    for (position, dim) in dims.iter().enumerate() {
-        match dim {
-            Dim::Fixed(_) if position == axis => {
-                return bad(past, "a sequence dim without a fixed size (kv_update: append)");
-            }
-            _ if position == axis => empty.push(0),
-            Dim::Fixed(size) if position != 0 || *size == 1 => empty.push(*size),
-            Dim::Fixed(_) => return bad(past, "a batch of 1"),
-            Dim::Symbol(_) if position == 0 => empty.push(1),
-            Dim::Symbol(_) => return bad(past, "fixed heads and head size"),
-        }
-    }
-    if let Some(dims) = &present.dims {
-        let fits = dims.len() == empty.len()
-            && dims
-                .iter()
-                .zip(&empty)
-                .enumerate()
-                .all(|(position, (dim, size))| match dim {
-                    Dim::Fixed(fixed) => position != axis && fixed == size,
-                    Dim::Symbol(_) => true,
-                });
-        if !fits {
-            let expected = format!(
-                "{}, as its past \"{}\", one longer",
-                past.display_dims(),
-                past.name
-            );
-            return bad(present, &expected);
-        }
-    }
-    Ok(OutputRole::Present {
-        axis,
-        empty,
-        in_place: None,
-    })
-}
-
-/// A recurrent state: one fixed shape, its batch 1.
-fn state_role(
-    component: &ComponentDeclaration,
-    io: &ComponentIo,
-    input: usize,
-    output: usize,
-) -> Result<OutputRole, PackageError> {
-    let (Some(before), Some(after)) = (io.inputs.get(input), io.outputs.get(output)) else {
-        return Ok(OutputRole::Plain);
-    };
-    let shape: Option<Shape> = before.dims.as_ref().and_then(|dims| {
-        dims.iter()
-            .enumerate()
-            .map(|(position, dim)| match dim {
-                Dim::Fixed(size) => Some(*size),
-                Dim::Symbol(_) if position == 0 => Some(1),
-                Dim::Symbol(_) => None,
-            })
-            .collect()
-    });
-    let Some(shape) = shape else {
-        return Err(mismatch(
-            &component.name,
-            before,
-            &component.at,
-            "a state of a fixed shape",
-        ));
-    };
-    if before.dtype() != after.dtype() || !after.accepts_shape(&shape) {
-        let expected = format!(
-            "{} {}, as its input \"{}\"",
-            before.ty,
-            before.display_dims(),
-            before.name
-        );
-        return Err(mismatch(&component.name, after, &component.at, expected));
-    }
-    Ok(OutputRole::State { shape })
 }

@@ -153,7 +153,7 @@ pub(crate) struct InputSpec {
 pub(crate) enum InputSource {
     /// Ids of the span, int32 or int64, `[1, S]`.
     Tokens,
-    /// Ones `[1, past + S]`.
+    /// Ones `[1, past + S]`; with dims, zeros behind them up to that length.
     AttentionMask,
     /// Absolute positions of the span: `[S]`, `[1, S]`, or `[3, 1, S]` by rank.
     Positions { rank: usize },
@@ -237,14 +237,25 @@ pub(crate) enum OutputRole {
     Present {
         axis: usize,
         empty: Shape,
-        /// The input that it is read from, if the component makes it longer where it lies; then
-        /// nothing else reads it in a step.
+        /// The input that it is read from, if the component makes it longer where it lies, or if
+        /// it is a buffer; then nothing else reads it in a step.
         in_place: Option<usize>,
+        /// Past and present are all of a buffer's memory; else they are the rows that there are.
+        buffer: Option<Buffer>,
     },
     /// The next step's recurrent state, of this shape.
     State {
         shape: Shape,
     },
+}
+
+/// A cache of which past and present have the shape of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Buffer {
+    /// Rows, where the graph fixes them; else there are as many as are needed.
+    pub capacity: Option<usize>,
+    /// Whether the component writes the present where the past lies; else two buffers take turns.
+    pub shared: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,14 @@
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use crate::component::{
     AlignedBytes, CacheRoom, DataType, OutputResult, Shape, TensorError, TensorView, byte_len, copy_rows,
     count_cache_write, room_len, row_bytes,
 };
+use crate::package::Buffer;
 
-/// A KV cache that its component makes longer where it lies.
+/// A KV cache that its component makes longer where it lies, or that is a buffer of which past
+/// and present are all.
 ///
 /// A step writes behind the rows that there are, and only when the whole step is done does
 /// [`commit`](Self::commit) count what it wrote: a step that fails leaves no trace, and to go
@@ -19,6 +22,11 @@ pub(super) struct Cache {
     capacity: usize,
     /// `shape`, but `capacity` rows.
     memory: AlignedBytes,
+    buffer: Option<Buffer>,
+    /// `shape` with `capacity` rows: what a buffer is for its component.
+    full_shape: Shape,
+    /// Where the component writes the present of a buffer that it cannot overwrite.
+    other: AlignedBytes,
     /// What the step under way has left.
     next: Option<Next>,
     /// The rows without the gaps between the blocks, for whoever looks at them.
@@ -28,18 +36,35 @@ pub(super) struct Cache {
 enum Next {
     /// Rows behind those that there are, which make it this shape.
     Longer(Shape),
+    /// The same in the other buffer.
+    Turned(Shape),
     Other(Box<Cache>),
+}
+
+/// A cache for a run of its component.
+pub(super) enum Lent<'c> {
+    /// To be made longer or overwritten where it lies.
+    Room(CacheRoom<'c>),
+    /// To be read in one buffer and written to the other, both of this shape.
+    InTurn {
+        past: TensorView<'c>,
+        shape: &'c [i64],
+        room: &'c mut [MaybeUninit<u8>],
+    },
 }
 
 impl Cache {
     /// Without rows, and without memory for any.
-    pub fn new(dtype: DataType, empty: &[i64], axis: usize) -> Self {
+    pub fn new(dtype: DataType, empty: &[i64], axis: usize, buffer: Option<Buffer>) -> Self {
         Cache {
             dtype,
             shape: empty.into(),
             axis,
             capacity: 0,
             memory: AlignedBytes::EMPTY,
+            buffer,
+            full_shape: empty.into(),
+            other: AlignedBytes::EMPTY,
             next: None,
             dense: OnceLock::new(),
         }
@@ -47,8 +72,9 @@ impl Cache {
 
     /// A copy of a tensor, with room for `capacity` rows.
     fn of_tensor(tensor: TensorView<'_>, axis: usize, capacity: usize) -> Result<Self, TensorError> {
-        let mut cache = Cache::new(tensor.dtype(), tensor.shape(), axis);
+        let mut cache = Cache::new(tensor.dtype(), tensor.shape(), axis, None);
         cache.capacity = capacity;
+        cache.note_capacity();
         cache.memory = AlignedBytes::try_zeroed(room_len(cache.dtype, &cache.shape, axis, capacity)?)?;
         let (row, rows) = (cache.row_bytes(), cache.rows());
         copy_rows(row, rows, (tensor.bytes(), rows), (&mut cache.memory, capacity));
@@ -56,12 +82,37 @@ impl Cache {
         Ok(cache)
     }
 
+    /// What its component sees of it: the rows that there are, or all of a buffer.
     pub fn shape(&self) -> &[i64] {
-        &self.shape
+        match self.buffer {
+            Some(_) => &self.full_shape,
+            None => &self.shape,
+        }
+    }
+
+    /// What its component makes of it with `more` rows.
+    pub fn next_shape(&self, more: usize) -> Shape {
+        match self.buffer {
+            Some(_) => self.full_shape.clone(),
+            None => self.longer(more),
+        }
+    }
+
+    /// Rows, where their number cannot grow.
+    pub fn most_rows(&self) -> Option<usize> {
+        self.buffer?.capacity
+    }
+
+    fn note_capacity(&mut self) {
+        self.full_shape = self.shape.clone();
+        if let (Some(rows), Ok(capacity)) = (self.full_shape.get_mut(self.axis), i64::try_from(self.capacity))
+        {
+            *rows = capacity;
+        }
     }
 
     /// The shape with `more` rows.
-    pub fn longer(&self, more: usize) -> Shape {
+    fn longer(&self, more: usize) -> Shape {
         let mut shape = self.shape.clone();
         if let (Some(rows), Ok(more)) = (shape.get_mut(self.axis), i64::try_from(more)) {
             *rows = rows.saturating_add(more);
@@ -69,7 +120,7 @@ impl Cache {
         shape
     }
 
-    fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         let rows = self.shape.get(self.axis).copied().unwrap_or(0);
         usize::try_from(rows).unwrap_or(0)
     }
@@ -83,32 +134,55 @@ impl Cache {
         if rows <= self.capacity {
             return Ok(());
         }
-        let spare = spare.max(rows);
+        let spare = self.most_rows().unwrap_or(spare).max(rows);
+        let other = match self.buffer {
+            Some(Buffer { shared: false, .. }) => {
+                let len = room_len(self.dtype, &self.shape, self.axis, spare)?;
+                AlignedBytes::try_zeroed(len)?
+            }
+            _ => AlignedBytes::EMPTY,
+        };
         let mut memory = AlignedBytes::try_zeroed(room_len(self.dtype, &self.shape, self.axis, spare)?)?;
         let (row, used) = (self.row_bytes(), self.rows());
         copy_rows(row, used, (&self.memory, self.capacity), (&mut memory, spare));
         count_cache_write(memory.len() / spare.max(1) * used);
         self.memory = memory;
+        self.other = other;
         self.capacity = spare;
+        self.note_capacity();
         Ok(())
     }
 
     /// The memory, for a run of the component that reads it as its input `past`.
-    pub fn room<'c>(&'c mut self, past: &'c str) -> Result<CacheRoom<'c>, TensorError> {
-        CacheRoom::new(
-            past,
-            self.dtype,
-            &self.shape,
-            self.axis,
-            self.capacity,
-            &mut self.memory,
-        )
+    pub fn lend<'c>(&'c mut self, past: &'c str) -> Result<Lent<'c>, TensorError> {
+        let (dtype, memory) = (self.dtype, &mut self.memory);
+        let room = match self.buffer {
+            None => CacheRoom::new(past, dtype, &self.shape, self.axis, self.capacity, memory),
+            Some(Buffer { shared: true, .. }) => CacheRoom::whole(past, dtype, &self.full_shape, memory),
+            Some(Buffer { shared: false, .. }) => {
+                return Ok(Lent::InTurn {
+                    past: TensorView::new(dtype, &self.full_shape, memory)?,
+                    shape: &self.full_shape,
+                    room: self.other.as_uninit(),
+                });
+            }
+        };
+        room.map(Lent::Room)
     }
 
-    /// Notes what a run left.
-    pub fn take_result(&mut self, result: OutputResult) -> Result<(), TensorError> {
+    /// Notes what a run over `more` rows left.
+    pub fn take_result(&mut self, result: OutputResult, more: usize) -> Result<(), TensorError> {
         self.next = match result {
-            OutputResult::InCache { shape, .. } => Some(Next::Longer(shape)),
+            OutputResult::InCache { .. } => Some(Next::Longer(self.longer(more))),
+            OutputResult::InRoom { .. } if self.buffer.is_some() => Some(Next::Turned(self.longer(more))),
+            OutputResult::Owned(tensor) if self.buffer.is_some() => {
+                if self.other.len() != tensor.bytes().len() {
+                    self.other = AlignedBytes::try_zeroed(tensor.bytes().len())?;
+                }
+                self.other.copy_from_slice(tensor.bytes());
+                count_cache_write(tensor.bytes().len());
+                Some(Next::Turned(self.longer(more)))
+            }
             OutputResult::Owned(tensor) => {
                 let other = Cache::of_tensor(tensor.view(), self.axis, self.capacity)?;
                 Some(Next::Other(Box::new(other)))
@@ -123,6 +197,10 @@ impl Cache {
         match self.next.take() {
             None => return,
             Some(Next::Longer(shape)) => self.shape = shape,
+            Some(Next::Turned(shape)) => {
+                std::mem::swap(&mut self.memory, &mut self.other);
+                self.shape = shape;
+            }
             Some(Next::Other(other)) => *self = *other,
         }
         self.dense.take();
@@ -166,7 +244,7 @@ impl Cache {
     /// Bytes of memory held, in use or not.
     pub fn held_bytes(&self) -> u64 {
         let dense = self.dense.get().map_or(0, |dense| dense.capacity());
-        (self.memory.capacity() + dense) as u64
+        (self.memory.capacity() + self.other.capacity() + dense) as u64
     }
 }
 
@@ -177,7 +255,7 @@ mod tests {
 
     /// A cache of two heads and rows of one byte.
     fn cache() -> Cache {
-        Cache::new(DataType::Uint8, &[1, 2, 0, 1], 2)
+        Cache::new(DataType::Uint8, &[1, 2, 0, 1], 2, None)
     }
 
     /// Writes rows as a component does: those of head 1 are ten more.
@@ -185,7 +263,9 @@ mod tests {
         let shape = cache.longer(rows.len());
         let first = cache.rows();
         cache.reserve(first + rows.len(), 4).unwrap();
-        let mut room = cache.room("past").unwrap();
+        let Lent::Room(mut room) = cache.lend("past").unwrap() else {
+            panic!("it is no buffer");
+        };
         let capacity = room.capacity();
         for (head, more) in [(0, 0), (1, 10)] {
             for (row, to) in rows.iter().zip(&mut room.memory()[head * capacity + first..]) {
@@ -193,7 +273,9 @@ mod tests {
             }
         }
         let dtype = DataType::Uint8;
-        cache.take_result(OutputResult::InCache { dtype, shape }).unwrap();
+        cache
+            .take_result(OutputResult::InCache { dtype, shape }, rows.len())
+            .unwrap();
     }
 
     #[test]
@@ -229,7 +311,7 @@ mod tests {
         cache.commit();
         cache.reserve(2, 3).unwrap();
         let tensor = ComponentTensor::from_raw(DataType::Uint8, &[1, 2, 2, 1], &[7, 8, 17, 18]).unwrap();
-        cache.take_result(OutputResult::Owned(tensor)).unwrap();
+        cache.take_result(OutputResult::Owned(tensor), 1).unwrap();
         assert_eq!(cache.view().unwrap().bytes(), [1, 11]);
         cache.commit();
         assert_eq!(cache.view().unwrap().bytes(), [7, 8, 17, 18]);

@@ -113,6 +113,17 @@ pub enum RequestError {
         found: Vec<i64>,
         expected: Vec<i64>,
     },
+    /// Of a cache whose size the graph fixes.
+    #[error(
+        "component \"{component}\": output \"{port}\" is a buffer of {capacity} positions, and {needed} are needed; \
+         rewind, or feed fewer tokens"
+    )]
+    CacheFull {
+        component: String,
+        port: String,
+        needed: usize,
+        capacity: usize,
+    },
     /// Of a denoiser with a scheduler.
     #[error(
         "component \"{component}\": output \"{port}\" has shape {}, expected {}, the shape of the state that the \
@@ -189,6 +200,7 @@ impl PipelineError {
                 | R::NanLogits { component, .. }
                 | R::EmptyLogits { component }
                 | R::CarriedShape { component, .. }
+                | R::CacheFull { component, .. }
                 | R::LoopShape { component, .. },
             ) => Some(component),
             PipelineError::Request(_) | PipelineError::Text(_) => None,
@@ -207,6 +219,7 @@ impl PipelineError {
                 | R::MissingInput { port, .. }
                 | R::NoValue { port, .. }
                 | R::CarriedShape { port, .. }
+                | R::CacheFull { port, .. }
                 | R::LoopShape { port, .. },
             ) => Some(port),
             PipelineError::Request(_) | PipelineError::Text(_) => None,
@@ -290,6 +303,7 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::NoTokens
         | R::Finished { .. }
         | R::SequenceFull { .. }
+        | R::CacheFull { .. }
         | R::WrongPhase { .. }
         | R::NoTokenLoop { .. }
         | R::NoLogits

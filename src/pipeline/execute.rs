@@ -11,7 +11,7 @@ use crate::component::{
 };
 use crate::package::{ComponentSpec, OutputDim, OutputRole, PipelineSpec};
 
-use super::cache::Cache;
+use super::cache::{Cache, Lent};
 use super::pool::{Pool, Span, Values, at_port};
 use super::value::Value;
 use super::{PipelineError, RequestError};
@@ -45,6 +45,7 @@ impl Pool {
         let (Some(component), Some(session)) = (spec.components.get(index), sessions.get(index)) else {
             return Ok(());
         };
+        self.reserve_caches(index, component, span, spec)?;
         self.make_inputs(index, component, span)?;
         let mut scratch = take(&mut self.scratch);
         let rooms = self.take_rooms(index, component, span, spec, &mut scratch);
@@ -71,6 +72,38 @@ impl Pool {
         let kept = self.keep_results(index, component, span, outcome.is_ok(), &mut scratch);
         self.scratch = scratch;
         outcome.and(kept)
+    }
+
+    /// Makes sure that the caches which are kept in place have memory for the span.
+    fn reserve_caches(
+        &mut self,
+        index: usize,
+        component: &ComponentSpec,
+        span: Span<'_>,
+        spec: &PipelineSpec,
+    ) -> Result<(), PipelineError> {
+        let caches = self
+            .caches
+            .get_mut(index)
+            .map(Vec::as_mut_slice)
+            .unwrap_or_default();
+        for (cache, port) in caches.iter_mut().zip(&component.io.outputs) {
+            let Some(cache) = cache else { continue };
+            let rows = cache.rows().saturating_add(span.len);
+            if let Some(capacity) = cache.most_rows().filter(|&capacity| capacity < rows) {
+                return Err(RequestError::CacheFull {
+                    component: component.name.clone(),
+                    port: port.name.clone(),
+                    needed: rows,
+                    capacity,
+                }
+                .into());
+            }
+            cache
+                .reserve(rows, spare_rows(rows, spec.context_length))
+                .map_err(|error| at_port(component, port, error))?;
+        }
+        Ok(())
     }
 
     /// Takes the asked outputs' values out of the pool, so that they can be written while
@@ -100,12 +133,8 @@ impl Pool {
                 continue;
             };
             let mut value = take(&mut slot.back);
-            let reserved = match (&shape, self.cache_mut(index, output)) {
-                (None, _) => Ok(()),
-                (Some(shape), Some(cache)) => {
-                    let rows = rows_of(shape, &output_spec.role);
-                    cache.reserve(rows, spare_rows(rows, spec.context_length))
-                }
+            let reserved = match (&shape, self.cache(index, output)) {
+                (None, _) | (_, Some(_)) => Ok(()),
                 (Some(shape), None) => {
                     reserve(&mut value, dtype, shape, &output_spec.role, spec.context_length)
                 }
@@ -134,7 +163,7 @@ impl Pool {
     ) -> Option<Shape> {
         let spec = component.outputs.get(output)?;
         if let Some(cache) = self.cache(index, output) {
-            return Some(cache.longer(span.len));
+            return Some(cache.next_shape(span.len));
         }
         let last = self.components.get(index)?.outputs.get(output)?.front.view()?;
         match &spec.role {
@@ -176,7 +205,10 @@ impl Pool {
         for (output, mut value) in scratch.asked.drain(..).zip(scratch.writing.drain(..)) {
             let result = results.next().unwrap_or(OutputResult::Pending);
             if let Some(cache) = self.cache_mut(index, output) {
-                let taken = if good { cache.take_result(result) } else { Ok(()) };
+                let taken = match good {
+                    true => cache.take_result(result, span.len),
+                    false => Ok(()),
+                };
                 if let (Err(error), Some(port)) = (taken, component.io.outputs.get(output)) {
                     outcome = Err(at_port(component, port, error));
                 }
@@ -242,12 +274,25 @@ impl Values<'_> {
             // Both are in the order of the outputs.
             let cache = caches.find(|(index, _)| *index == output);
             if let (Some((_, Some(cache))), Some(past)) = (cache, past_of(component, output)) {
-                let room = cache.room(&past.name);
-                let room = room.map_err(|error| at_port(component, port, error))?;
-                outputs.push(Output {
-                    cache: Some(room),
-                    known_shape: promised.as_deref(),
-                    ..Output::alloc(&port.name)
+                let lent = cache.lend(&past.name);
+                outputs.push(match lent.map_err(|error| at_port(component, port, error))? {
+                    Lent::Room(room) => Output {
+                        cache: Some(room),
+                        known_shape: promised.as_deref(),
+                        ..Output::alloc(&port.name)
+                    },
+                    Lent::InTurn {
+                        past: value,
+                        shape,
+                        room,
+                    } => {
+                        let name = &past.name;
+                        inputs.push(Input { name, value });
+                        Output {
+                            known_shape: Some(shape),
+                            ..Output::into_room(&port.name, room)
+                        }
+                    }
                 });
                 continue;
             }

@@ -281,7 +281,7 @@ impl Pipeline {
         for warning in &warnings {
             runtime.log(LogLevel::Warning, warning);
         }
-        grow_in_place(&mut spec, &opened);
+        grow_in_place(&mut spec, &opened)?;
         check_schedule(runtime, &spec)?;
         check_control(control)?;
         let tokenizer = match package.tokenizer_files()? {
@@ -496,8 +496,9 @@ fn check_schedule(runtime: &Runtime, spec: &PipelineSpec) -> Result<(), Pipeline
 }
 
 /// Notes which caches a component makes longer where they lie: those of which its session says
-/// so, unless a component reads the output too.
-fn grow_in_place(spec: &mut PipelineSpec, opened: &[OpenedComponent]) {
+/// so, unless a component reads the output too. A buffer of no fixed size need be none then: it
+/// is as any other cache. Other buffers are overwritten, or two take turns.
+fn grow_in_place(spec: &mut PipelineSpec, opened: &[OpenedComponent]) -> Result<(), PipelineError> {
     let inputs = spec.components.iter().flat_map(|component| &component.inputs);
     let routed: Vec<OutputRef> = inputs
         .filter_map(|input| match input.source {
@@ -511,17 +512,44 @@ fn grow_in_place(spec: &mut PipelineSpec, opened: &[OpenedComponent]) {
             let source = values.inputs.get(known.past).map(|input| input.source);
             let is_read = routed.contains(&OutputRef { component, output });
             if let Some(OutputSpec {
-                role: OutputRole::Present { axis, in_place, .. },
+                role:
+                    OutputRole::Present {
+                        axis,
+                        in_place,
+                        buffer,
+                        ..
+                    },
                 ..
             }) = values.outputs.get_mut(output)
                 && source == Some(InputSource::Past { output })
                 && *axis == known.axis
                 && !is_read
+                && buffer.is_none_or(|buffer| buffer.capacity.is_none())
             {
                 *in_place = Some(known.past);
+                *buffer = None;
             }
         }
+        for (output, (values, port)) in values.outputs.iter_mut().zip(&values.io.outputs).enumerate() {
+            let OutputRole::Present {
+                in_place: Some(past),
+                buffer: Some(buffer),
+                ..
+            } = &mut values.role
+            else {
+                continue;
+            };
+            if routed.contains(&OutputRef { component, output }) {
+                return Err(RequestError::InvalidSetting {
+                    what: "kv_update",
+                    message: format!("the buffer \"{}\" is read by another component too", port.name),
+                }
+                .into());
+            }
+            buffer.shared = opened.session.overwrites(*past, output);
+        }
     }
+    Ok(())
 }
 
 /// How many token ids the model knows, as far as the decoder's logits and the tokenizer tell.

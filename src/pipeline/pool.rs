@@ -351,7 +351,14 @@ impl Pool {
                 write_integers(spec.dtype, bytes, span.ids.iter().map(|&id| i64::from(id)));
             }
             InputSource::AttentionMask => {
-                write_ones(spec.dtype, made.write(spec.dtype, &[1, past + len])?);
+                let ones = past + len;
+                let shape = self.made_shape(component, index, &spec.dims);
+                let rows = shape.get(1).map_or(ones, |&rows| rows.max(ones));
+                let bytes = made.write(spec.dtype, &[1, rows])?;
+                let ones = usize::try_from(ones).unwrap_or(0) * spec.dtype.size();
+                let (ones, rest) = bytes.split_at_mut(ones.min(bytes.len()));
+                write_ones(spec.dtype, ones);
+                rest.fill(0);
             }
             InputSource::Positions { rank } => {
                 let shape: &[i64] = match rank {
@@ -491,7 +498,8 @@ fn caches_in_place(component: &ComponentSpec) -> Vec<Option<Cache>> {
                 axis,
                 empty,
                 in_place: Some(_),
-            } => Some(Cache::new(output.dtype?, empty, *axis)),
+                buffer,
+            } => Some(Cache::new(output.dtype?, empty, *axis, *buffer)),
             _ => None,
         })
         .collect()

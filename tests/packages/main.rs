@@ -1,5 +1,6 @@
 //! Packages made here, of graphs small enough to know their answers: what the loop does with
 //! them on real backends, every component on each, in every mix.
 
+mod caches;
 mod mixes;
 mod nested;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use oxpipe::component::{DataType, RunControl, SharedBytes, TensorView};
 use oxpipe::package::PackageSource;
-use oxpipe::pipeline::{Pipeline, PipelineError, PipelineOptions};
+use oxpipe::pipeline::{Pipeline, PipelineError, PipelineOptions, Run};
 use oxpipe::runtime::{BackendChoice, Environment, Runtime, RuntimeSettings};
 
 pub struct TestPackage {
@@ -75,6 +75,13 @@ pub fn backends() -> Vec<BackendChoice> {
         backends.push(BackendChoice::Ort);
     }
     backends
+}
+
+pub fn steps(run: &mut Run, count: usize) -> Vec<i32> {
+    let control = RunControl::default();
+    (0..count)
+        .map(|_| run.step(&control).unwrap().token.unwrap())
+        .collect()
 }
 
 pub fn floats(view: TensorView<'_>) -> Vec<f32> {

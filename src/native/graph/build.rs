@@ -44,6 +44,7 @@ impl Graph {
         let mut loader = Loader::new(model, &options.workers, disabled, names, packed_cache)?;
         let mut built = loader.graph(graph, Place::default(), None)?;
         if !disabled.contains(passes::KV_IN_PLACE) {
+            built.graph.buffers = caches::overwritten(&built.graph);
             built.graph.caches = caches::in_place(&built.graph);
             loader.fired.add(passes::KV_IN_PLACE, built.graph.caches.len());
         }
@@ -232,6 +233,7 @@ impl<'m> Loader<'m> {
             nodes,
             facts,
             caches: Vec::new(),
+            buffers: Vec::new(),
             metadata: Vec::new(),
             passes: Fired::default(),
         };

@@ -207,6 +207,8 @@ pub(super) struct Graph {
     pub(super) facts: Vec<Fact>,
     /// The caches that a run can make longer where they lie; none for a body.
     pub(super) caches: Vec<InPlaceCache>,
+    /// The inputs that a run can overwrite where they lie; none for a body.
+    pub(super) buffers: Vec<caches::Buffer>,
     /// The model's metadata, for [`ComponentSession::metadata`](crate::component::ComponentSession::metadata).
     pub(super) metadata: Vec<(String, String)>,
     /// What the passes did, in its bodies too; nothing for a body.

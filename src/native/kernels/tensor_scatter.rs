@@ -10,6 +10,7 @@
 use super::Built;
 use super::dims::{Lanes, axis};
 use super::infer::like_first_input;
+use crate::component::count_cache_write;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -76,6 +77,10 @@ impl Rows<'_> {
 }
 
 impl Operator for TensorScatter {
+    fn overwrites(&self, output: usize) -> Option<usize> {
+        (output == 0).then_some(0)
+    }
+
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
         like_first_input(cx)
     }
@@ -110,6 +115,13 @@ impl Operator for TensorScatter {
             circular: self.circular,
         };
         let run = rows.update.inner;
+        if let Some(present) = cx.buffer(0, past.element_type(), past.dims())? {
+            let (size, update) = (past.element_type().size().unwrap_or(1), update.bytes()?);
+            count_cache_write(update.len());
+            return rows.for_each(|to, from| {
+                present[to * size..][..run * size].copy_from_slice(&update[from * size..][..run * size]);
+            });
+        }
         let Some(size) = past.element_type().size() else {
             let (mut present, update) = (past.strings()?.to_vec(), update.strings()?);
             rows.for_each(|to, from| present[to..][..run].clone_from_slice(&update[from..][..run]))?;
