@@ -48,6 +48,23 @@ impl Noise {
     }
 }
 
+impl Noise {
+    /// Numbers from 0 to 1, both left out, element `first` and those behind it, without end: (a +
+    /// 1/2) / 2³² for the element's word a.
+    pub fn uniforms_from(self, first: u64) -> impl Iterator<Item = f64> {
+        let skipped = (first % 4) as usize;
+        let words = (first / 4..).flat_map(move |block| {
+            philox4x32(
+                [low(block), high(block), self.stream, self.draw],
+                [low(self.seed), high(self.seed)],
+            )
+        });
+        words
+            .skip(skipped)
+            .map(|word| (f64::from(word) + 0.5) / 4_294_967_296.0)
+    }
+}
+
 fn low(value: u64) -> u32 {
     value as u32
 }

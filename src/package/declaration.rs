@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::runtime::OrtSettings;
 
 use super::Location;
-use super::scheduler::SchedulerConfig;
+use super::scheduler::Scheduler;
 
 /// A value and where it was said.
 #[derive(Clone, Debug)]
@@ -264,7 +264,7 @@ pub(crate) struct IterativeDeclaration {
     pub timestep_input: Option<Said<String>>,
     /// One for each of the steps.
     pub timesteps: Option<Said<Vec<f64>>>,
-    pub scheduler: Option<Said<SchedulerConfig>>,
+    pub scheduler: Option<Said<Scheduler>>,
     /// The input that tells what to make, and what guidance leaves out once.
     pub conditioning_input: Option<Said<String>>,
     /// 1: no guidance.

@@ -1,5 +1,6 @@
 use super::declaration::{
-    IoDeclaration, KvLayout, KvUpdate, LengthInput, LengthOf, OptionalInput, Said, SequenceSource, StatePair, ZeroDim,
+    IoDeclaration, KvLayout, KvUpdate, LengthInput, LengthOf, OptionalInput, Said, SequenceSource, StatePair,
+    ZeroDim,
 };
 use super::document::{Cursor, Fields};
 use super::metadata::said;

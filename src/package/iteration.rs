@@ -4,7 +4,8 @@ use crate::component::{ComponentIo, DataType, Dim, Port, Shape, shown};
 
 use super::declaration::{ComponentDeclaration, EdgeDeclaration, IterativeDeclaration, Phase, Said};
 use super::resolve::{find_symbol, mismatch, port_index};
-use super::roles::Roles;
+use super::roles::{Roles, is_float, is_integer};
+use super::scheduler::Scheduler;
 use super::spec::{Guidance, InputDim, InputSource, InputSpec, Iteration, LoopState};
 use super::structure::Structure;
 use super::{Location, PackageError, PackageErrorKind};
@@ -40,7 +41,11 @@ pub(super) fn loop_state(
     output: usize,
 ) -> Result<LoopState, PackageError> {
     let ports = (io.inputs.get(input), io.outputs.get(output));
-    if let (Some(before), Some(after)) = ports
+    let masked = structure.scheduler().and_then(Scheduler::masked).is_some();
+    let tokens = masked && ports.0.is_some_and(is_integer);
+    if let (true, Some(port), Some(logits)) = (tokens, ports.0, ports.1) {
+        check_logits(structure, edge, port, logits)?;
+    } else if let (Some(before), Some(after)) = ports
         && let (Some(wanted), Some(given)) = (&before.dims, &after.dims)
     {
         let fits = |(wanted, given): (&Dim, &Dim)| match (wanted, given) {
@@ -57,7 +62,7 @@ pub(super) fn loop_state(
             return Err(mismatch(component, after, &edge.to.at, expected));
         }
     }
-    if let (Some(port), Some(scheduler)) = (ports.0, structure.scheduler())
+    if let (Some(port), Some(scheduler), false) = (ports.0, structure.scheduler(), masked)
         && !matches!(
             port.dtype(),
             Some(DataType::Float32 | DataType::Float16 | DataType::Bfloat16)
@@ -65,7 +70,7 @@ pub(super) fn loop_state(
     {
         let expected = format!(
             "float32, float16 or bfloat16, for the scheduler {}",
-            scheduler.kind.name()
+            scheduler.name()
         );
         return Err(mismatch(structure.denoiser_name(), port, &edge.to.at, expected));
     }
@@ -73,7 +78,50 @@ pub(super) fn loop_state(
         input,
         output,
         shape: ports.0.and_then(declared_shape),
+        tokens,
     })
+}
+
+/// That an edge carries logits to the tokens that a masked diffusion makes of them: one dim more.
+fn check_logits(
+    structure: &Structure,
+    edge: &EdgeDeclaration,
+    tokens: &Port,
+    logits: &Port,
+) -> Result<(), PackageError> {
+    let rank = |port: &Port| port.dims.as_ref().map(Vec::len);
+    let fits = match (&tokens.dims, &logits.dims) {
+        (Some(tokens), Some(logits)) => logits.len() == tokens.len() + 1,
+        _ => true,
+    };
+    if is_float(logits) && fits && rank(tokens) != Some(0) {
+        return Ok(());
+    }
+    let expected = format!(
+        "logits for each of the tokens of its input \"{}\", {}: float32, float16 or bfloat16, one dim more",
+        tokens.name,
+        tokens.display_dims()
+    );
+    Err(mismatch(structure.denoiser_name(), logits, &edge.to.at, expected))
+}
+
+/// That a masked diffusion has tokens to make.
+pub(super) fn check_states(structure: &Structure, states: &[LoopState]) -> Result<(), PackageError> {
+    let iterative = structure.declaration.strategy.iterative.as_ref();
+    let scheduler = iterative.and_then(|iterative| iterative.scheduler.as_ref());
+    match scheduler {
+        Some(said) if said.value.masked().is_some() && !states.iter().any(|state| state.tokens) => {
+            Err(invalid(
+                &said.at,
+                format!(
+                    "no edge of pipeline.dataflow leads from logits of \"{}\" to tokens of it, int32 or int64, which \
+                 masked_diffusion makes of them",
+                    shown(structure.denoiser_name())
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The shape that a port declares, with a batch of 1 where that is open.
@@ -134,7 +182,7 @@ pub(super) fn bind_timestep(
         return match &iterative.timesteps {
             None => Ok(()),
             // A scheduler has its noise levels from them.
-            Some(_) if iterative.scheduler.is_some() => Ok(()),
+            Some(_) if structure.scheduler().and_then(Scheduler::noise).is_some() => Ok(()),
             Some(timesteps) => Err(invalid(
                 &timesteps.at,
                 "the strategy names no timestep_input that would take them".to_owned(),

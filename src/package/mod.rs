@@ -32,13 +32,14 @@ mod strategy;
 mod structure;
 
 pub use declaration::Phase;
+pub(crate) use declaration::Said;
 pub use error::{Location, PackageError, PackageErrorKind};
 pub use source::PackageSource;
 
 pub(crate) use declaration::{GenerationDefaults, LengthOf};
 pub(crate) use open::{Package, Resolved};
 pub(crate) use outline::ModelOutline;
-pub(crate) use scheduler::{BetaSchedule, Prediction, SchedulerConfig, SchedulerKind, Spacing};
+pub(crate) use scheduler::{BetaSchedule, Prediction, Scheduler, SchedulerConfig, SchedulerKind, Spacing};
 pub(crate) use spec::{
     Buffer, ComponentSpec, InputDim, InputSource, InputSpec, Iteration, LoopState, Nested, NestedFeed,
     OutputDim, OutputRef, OutputRole, OutputSpec, PipelineSpec, PreEmbedder, TokenLoop,

@@ -28,6 +28,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         let edge = resolve_edge(structure, edge, ios, &mut states)?;
         edges.push(edge);
     }
+    iteration::check_states(structure, &states)?;
     edges.extend(cross_kv_edges(declaration, ios, &edges)?);
     let mut leading_to: Vec<Vec<&Edge>> = declaration.components.iter().map(|_| Vec::new()).collect();
     for edge in &edges {
@@ -251,7 +252,11 @@ fn resolve_edge(
         ));
     };
     let float = |dtype| matches!(dtype, DataType::Float32 | DataType::Float16 | DataType::Bfloat16);
-    if carried != wanted && !(float(carried) && float(wanted)) {
+    let tokens = match source {
+        InputSource::Loop { state } => states.get(state).is_some_and(|state| state.tokens),
+        _ => false,
+    };
+    if carried != wanted && !(float(carried) && float(wanted)) && !tokens {
         return Err(said_invalid(
             &edge.to.at,
             format!(

@@ -3,6 +3,40 @@
 use super::PackageError;
 use super::declaration::Said;
 use super::document::{Cursor, Fields};
+use crate::generation::{MaskedDiffusion, Remasking};
+
+/// How a step of an iterative strategy goes from the model's output to the next state.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Scheduler {
+    /// Takes noise back.
+    Noise(SchedulerConfig),
+    /// Makes tokens of masks.
+    Masked(MaskedDiffusion),
+}
+
+impl Scheduler {
+    /// As package metadata writes it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Scheduler::Noise(config) => config.kind.name(),
+            Scheduler::Masked(_) => MASKED_DIFFUSION,
+        }
+    }
+
+    pub fn noise(&self) -> Option<&SchedulerConfig> {
+        match self {
+            Scheduler::Noise(config) => Some(config),
+            Scheduler::Masked(_) => None,
+        }
+    }
+
+    pub fn masked(&self) -> Option<&MaskedDiffusion> {
+        match self {
+            Scheduler::Noise(_) => None,
+            Scheduler::Masked(masked) => Some(masked),
+        }
+    }
+}
 
 /// Which noise a step of training has, and how it is taken back.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,9 +95,13 @@ const KINDS: &[(&str, Option<SchedulerKind>)] = &[
     ("euler_ancestral", Some(SchedulerKind::EulerAncestral)),
     ("dpmpp_2m", Some(SchedulerKind::Dpmpp2m)),
     ("flow_matching", Some(SchedulerKind::FlowMatching)),
-    // Understood, not run by this version.
-    ("masked_diffusion", None),
+    (MASKED_DIFFUSION, None),
 ];
+
+const MASKED_DIFFUSION: &str = "masked_diffusion";
+
+/// The most that the temperature of a masked diffusion may be.
+const MOST_TEMPERATURE: f64 = 1000.0;
 
 impl SchedulerKind {
     /// As package metadata writes it.
@@ -85,17 +123,56 @@ const MOST_TIMESTEPS: u64 = 100_000;
 
 /// Reads the section. What a schedule cannot be made of is an error here; whether it has as many
 /// steps as the strategy says is seen when it is made.
-pub(super) fn read_scheduler(at: &Cursor<'_>) -> Result<Said<SchedulerConfig>, PackageError> {
+pub(super) fn read_scheduler(at: &Cursor<'_>) -> Result<Said<Scheduler>, PackageError> {
     let mut fields = at.fields()?;
-    let kind_at = fields.required("kind", "the algorithm")?;
-    let Some(kind) = kind_at.one_of(KINDS)? else {
-        return Err(kind_at.unsupported(format!("the scheduler \"{}\"", kind_at.text()?)));
+    let kind = fields.required("kind", "the algorithm")?.one_of(KINDS)?;
+    let value = match kind {
+        Some(kind) => Scheduler::Noise(read_noise(&mut fields, kind)?),
+        None => Scheduler::Masked(read_masked(&mut fields)?),
     };
+    fields.finish();
+    Ok(Said {
+        value,
+        at: at.location(),
+    })
+}
+
+fn read_masked(fields: &mut Fields<'_>) -> Result<MaskedDiffusion, PackageError> {
+    let mask_token_id = fields
+        .required("mask_token_id", "the token that stands for none yet")?
+        .token_id()?;
+    let temperature = match fields.get("temperature") {
+        Some(at) => {
+            let expected = format!("a number from 0 to {MOST_TEMPERATURE}");
+            at.number_where(&expected, |value| (0.0..=MOST_TEMPERATURE).contains(&value))?
+        }
+        None => 0.0,
+    };
+    let block_length = match fields.get("block_length") {
+        Some(at) => Some(at.count_up_to(1, u32::MAX.into())? as usize),
+        None => None,
+    };
+    let remasking = match fields.get("remasking") {
+        Some(at) => at.one_of(&[
+            ("low_confidence", Remasking::LowConfidence),
+            ("random", Remasking::Random),
+        ])?,
+        None => Remasking::LowConfidence,
+    };
+    Ok(MaskedDiffusion {
+        mask_token_id,
+        temperature,
+        block_length,
+        remasking,
+    })
+}
+
+fn read_noise(fields: &mut Fields<'_>, kind: SchedulerKind) -> Result<SchedulerConfig, PackageError> {
     let num_train_timesteps = match fields.get("num_train_timesteps") {
         Some(count) => count.count_up_to(2, MOST_TIMESTEPS)? as usize,
         None => 1000,
     };
-    let prediction = read_prediction(&mut fields, kind)?;
+    let prediction = read_prediction(fields, kind)?;
     let flow = prediction == Prediction::Flow;
     let betas = [
         fields.get("beta_start"),
@@ -122,8 +199,8 @@ pub(super) fn read_scheduler(at: &Cursor<'_>) -> Result<Said<SchedulerConfig>, P
         }
         None => 1.0,
     };
-    let spacing = read_spacing(&mut fields, kind, flow)?;
-    let config = SchedulerConfig {
+    let spacing = read_spacing(fields, kind, flow)?;
+    Ok(SchedulerConfig {
         kind,
         num_train_timesteps,
         beta_start: beta(beta_start, 0.00085)?,
@@ -138,11 +215,6 @@ pub(super) fn read_scheduler(at: &Cursor<'_>) -> Result<Said<SchedulerConfig>, P
         prediction,
         shift,
         spacing,
-    };
-    fields.finish();
-    Ok(Said {
-        value: config,
-        at: at.location(),
     })
 }
 

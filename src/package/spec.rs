@@ -1,7 +1,7 @@
 use crate::component::{ComponentIo, DataType, Shape};
 
 use super::declaration::{GenerationDefaults, LengthOf, Phase, Said};
-use super::scheduler::SchedulerConfig;
+use super::scheduler::Scheduler;
 
 /// A pipeline that can be run: every name has become an index, and every input of every
 /// component has exactly one source. Made by `resolve` only, so an index cannot be wrong.
@@ -88,7 +88,7 @@ pub(crate) struct Iteration {
     /// One for each step, as the package says them.
     pub timesteps: Option<Said<Vec<f64>>>,
     /// How the output becomes the next state; without one it takes the state's place.
-    pub scheduler: Option<Said<SchedulerConfig>>,
+    pub scheduler: Option<Said<Scheduler>>,
     pub guidance: Option<Guidance>,
 }
 
@@ -122,6 +122,8 @@ pub(crate) struct LoopState {
     pub output: usize,
     /// The input's shape, where it declares one; a batch that it leaves open is 1.
     pub shape: Option<Shape>,
+    /// Whether it is tokens, of which the output is the logits.
+    pub tokens: bool,
 }
 
 #[derive(Debug)]

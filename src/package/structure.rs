@@ -4,7 +4,7 @@ use crate::component::{listed, shown};
 
 use super::declaration::{Declaration, EdgeDeclaration, Said, StrategyKind};
 use super::nested::{self, NestedParts};
-use super::scheduler::SchedulerConfig;
+use super::scheduler::Scheduler;
 use super::{PackageError, PackageErrorKind};
 
 /// A declaration whose names of components are all known, without a double edge and
@@ -103,7 +103,7 @@ pub(crate) fn check(declaration: Declaration) -> Result<Structure, PackageError>
 
 impl Structure {
     /// The scheduler of an iterative strategy, if it has one.
-    pub fn scheduler(&self) -> Option<&SchedulerConfig> {
+    pub fn scheduler(&self) -> Option<&Scheduler> {
         let iterative = self.declaration.strategy.iterative.as_ref()?;
         iterative.scheduler.as_ref().map(|said| &said.value)
     }

@@ -63,10 +63,18 @@ pub(super) fn read_floats(tensor: TensorView<'_>, values: &mut Vec<f32>) -> Resu
 /// The last row (along the last axis) of a float tensor, as f32. `None` when there is no
 /// row or the type is another.
 pub(super) fn last_row(tensor: TensorView<'_>, row: &mut Vec<f32>) -> Option<()> {
+    let leading = tensor.shape().split_last()?.1.iter();
+    let rows: usize = leading.map(|&dim| usize::try_from(dim).unwrap_or(0)).product();
+    row_at(tensor, rows.checked_sub(1)?, row)
+}
+
+/// One row (along the last axis) of a float tensor, as f32. `None` when there is no such row or
+/// the type is another.
+pub(super) fn row_at(tensor: TensorView<'_>, index: usize, row: &mut Vec<f32>) -> Option<()> {
     let width = usize::try_from(*tensor.shape().last()?).ok()?;
-    let bytes = tensor.bytes();
-    let start = bytes.len().checked_sub(width * tensor.dtype().size())?;
-    let bytes = bytes.get(start..)?;
+    let len = width.checked_mul(tensor.dtype().size())?;
+    let start = index.checked_mul(len)?;
+    let bytes = tensor.bytes().get(start..start.checked_add(len)?)?;
     row.resize(width, 0.0);
     match tensor.dtype() {
         DataType::Float32 => widen(bytes, row, f32::from_le_bytes),
@@ -121,6 +129,20 @@ pub(super) fn write_integers(dtype: DataType, bytes: &mut [u8], values: impl Ite
         if let Some(low) = wide.get(..chunk.len()) {
             chunk.copy_from_slice(low);
         }
+    }
+}
+
+/// The elements of an int32 or int64 tensor, in memory that is used again; none of another type.
+pub(super) fn read_integers(tensor: TensorView<'_>, values: &mut Vec<i64>) {
+    values.clear();
+    let bytes = tensor.bytes();
+    match tensor.dtype() {
+        DataType::Int32 => {
+            let chunks = bytes.as_chunks().0;
+            values.extend(chunks.iter().map(|&chunk| i64::from(i32::from_le_bytes(chunk))));
+        }
+        DataType::Int64 => values.extend(bytes.as_chunks().0.iter().map(|&chunk| i64::from_le_bytes(chunk))),
+        _ => {}
     }
 }
 

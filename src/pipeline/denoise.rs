@@ -4,7 +4,8 @@
 //! host sets at the inputs that the edges lead to, or as noise, where a scheduler says of which
 //! variance. A step feeds them, and the step's timestep, to the denoiser. Without a scheduler
 //! each state then becomes the output that its edge comes from; with one it becomes what the
-//! scheduler makes of the state and the output.
+//! scheduler makes of the state and the output. Of a masked diffusion the states are tokens, see
+//! `unmask`.
 //!
 //! With guidance (Ho, Salimans, "Classifier-free diffusion guidance", 2022) the denoiser runs
 //! twice, the second time without its conditioning, and its output is taken to be
@@ -17,14 +18,15 @@
 use std::time::Instant;
 
 use crate::component::{DataType, RunControl, Shape, TensorError};
-use crate::generation::{Noise, Schedule, Step};
-use crate::package::{ComponentSpec, Iteration, LoopState, Phase, PipelineSpec};
+use crate::generation::{MaskedDiffusion, Noise, Schedule, Step};
+use crate::package::{ComponentSpec, Iteration, LoopState, Phase, PipelineSpec, Scheduler};
 
-use super::convert::{read_floats, write_floats};
+use super::convert::{read_floats, write_floats, write_integers};
 use super::event::Progress;
 use super::execute::check_control;
 use super::pool::{Pool, Span, at_port};
 use super::run::{Run, RunSettings};
+use super::unmask::{Unmasking, check_blocks, masked_positions};
 use super::value::Value;
 use super::{PipelineError, RequestError, Timings};
 
@@ -32,10 +34,12 @@ use super::{PipelineError, RequestError, Timings};
 #[derive(Clone, Debug)]
 pub(super) struct Steps {
     /// The first one that runs.
-    start: usize,
+    pub start: usize,
     /// One for each step, also of those before the first that runs.
-    timesteps: Vec<f64>,
+    pub timesteps: Vec<f64>,
     schedule: Option<Schedule>,
+    /// Of a loop that makes tokens.
+    masked: Option<MaskedDiffusion>,
     /// 1: none.
     guidance_scale: f64,
     seed: u64,
@@ -77,15 +81,17 @@ impl Steps {
             );
         }
         let listed = iteration.timesteps.as_ref().map(|said| said.value.as_slice());
-        let schedule = match &iteration.scheduler {
-            Some(scheduler) => Some(Schedule::new(&scheduler.value, count, listed).map_err(|error| {
-                RequestError::InvalidSetting {
-                    what: "num_steps",
-                    message: error.to_string(),
-                }
-            })?),
-            None => None,
-        };
+        let scheduler = iteration.scheduler.as_ref().map(|said| &said.value);
+        let schedule =
+            match scheduler.and_then(Scheduler::noise) {
+                Some(config) => Some(Schedule::new(config, count, listed).map_err(|error| {
+                    RequestError::InvalidSetting {
+                        what: "num_steps",
+                        message: error.to_string(),
+                    }
+                })?),
+                None => None,
+            };
         let timesteps = match (listed, &schedule) {
             (Some(listed), _) => listed.to_vec(),
             (None, Some(schedule)) => schedule.steps.iter().map(|step| step.timestep).collect(),
@@ -95,15 +101,16 @@ impl Steps {
             start,
             timesteps,
             schedule,
+            masked: scheduler.and_then(Scheduler::masked).copied(),
             guidance_scale: guidance_scale(iteration, settings)?,
             seed: settings.seed.unwrap_or(0),
         })
     }
 
-    /// Whether a state that the host does not set starts as noise.
+    /// Whether a state that the host does not set starts as noise, or as masks.
     pub fn starts_as_noise(&self) -> bool {
         // What steps that are left out would have made of noise is not known.
-        self.schedule.is_some() && self.start == 0
+        (self.schedule.is_some() || self.masked.is_some()) && self.start == 0
     }
 }
 
@@ -274,13 +281,23 @@ impl Run {
             self.stats.component_runs += 1;
             self.pool.guide(component, iteration, steps.guidance_scale)?;
         }
+        if let Some(masked) = &steps.masked {
+            let moment = Unmasking {
+                masked,
+                step: step.saturating_sub(steps.start),
+                steps: steps.timesteps.len().saturating_sub(steps.start),
+                draw: draw_of(step),
+                seed: steps.seed,
+            };
+            return self.pool.unmask_states(component, iteration, moment);
+        }
         match update {
-            None => self.pool.carry_states(component, iteration),
+            None => self.pool.carry_states(component, iteration, |_| true),
             Some(update) => {
                 let looks_back = steps.schedule.as_ref().is_some_and(Schedule::looks_back);
                 let moment = Moment {
                     update: *update,
-                    draw: u32::try_from(step + 1).unwrap_or(u32::MAX),
+                    draw: draw_of(step),
                     seed: steps.seed,
                     keeps_clean: looks_back,
                     has_clean: looks_back && step > steps.start,
@@ -328,6 +345,10 @@ impl Pool {
                 &state.shape,
             ) {
                 (Some(seed), _, _) => next.copy_from(seed),
+                (None, None, Some(shape)) if state.tokens => next.write(input.dtype, shape).map(|bytes| {
+                    let mask = steps.masked.map_or(0, |masked| masked.mask_token_id.into());
+                    write_integers(input.dtype, bytes, std::iter::repeat(mask));
+                }),
                 (None, Some(schedule), Some(shape)) => {
                     let noise = Noise {
                         seed: steps.seed,
@@ -341,8 +362,16 @@ impl Pool {
                 // A run is checked for it before anything runs.
                 _ => Ok(()),
             };
+            let made = made.map(|()| match &steps.masked {
+                Some(masked) if state.tokens => next.view().map(|ids| masked_positions(ids, masked)),
+                _ => None,
+            });
             self.states.put(index, next, made.is_ok());
-            made.map_err(|error| at_port(component, port, error))?;
+            let positions = made.map_err(|error| at_port(component, port, error))?;
+            if let (Some(positions), Some(masked)) = (positions, &steps.masked) {
+                check_blocks(masked, &positions, steps)?;
+                self.states.set_masked(index, positions);
+            }
         }
         Ok(())
     }
@@ -418,13 +447,19 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes each state what the denoiser has put out.
-    fn carry_states(
+    /// Makes each of these states what the denoiser has put out.
+    pub(super) fn carry_states(
         &mut self,
         component: &ComponentSpec,
         iteration: &Iteration,
+        these: impl Fn(&LoopState) -> bool,
     ) -> Result<(), PipelineError> {
-        for (index, state) in iteration.states.iter().enumerate() {
+        for (index, state) in iteration
+            .states
+            .iter()
+            .enumerate()
+            .filter(|(_, state)| these(state))
+        {
             let (Some(input), Some(port)) = (
                 component.inputs.get(state.input),
                 component.io.outputs.get(state.output),
@@ -530,7 +565,12 @@ impl Pool {
     }
 }
 
+/// The draw of noise of a step; 0 is what the loop starts from.
+fn draw_of(step: usize) -> u32 {
+    u32::try_from(step + 1).unwrap_or(u32::MAX)
+}
+
 /// The stream of noise of a state.
-fn stream(state: usize) -> u32 {
+pub(super) fn stream(state: usize) -> u32 {
     u32::try_from(state).unwrap_or(u32::MAX)
 }

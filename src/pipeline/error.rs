@@ -136,6 +136,18 @@ pub enum RequestError {
         found: Vec<i64>,
         expected: Vec<i64>,
     },
+    /// Of a denoiser that makes tokens.
+    #[error(
+        "component \"{component}\": output \"{port}\" has shape {}, expected a row of logits for each of the tokens \
+         {}",
+        display_shape(.found), display_shape(.tokens)
+    )]
+    LogitsShape {
+        component: String,
+        port: String,
+        found: Vec<i64>,
+        tokens: Vec<i64>,
+    },
     #[error("{what}: {message}")]
     InvalidSetting { what: &'static str, message: String },
 }
@@ -201,7 +213,8 @@ impl PipelineError {
                 | R::EmptyLogits { component }
                 | R::CarriedShape { component, .. }
                 | R::CacheFull { component, .. }
-                | R::LoopShape { component, .. },
+                | R::LoopShape { component, .. }
+                | R::LogitsShape { component, .. },
             ) => Some(component),
             PipelineError::Request(_) | PipelineError::Text(_) => None,
         }
@@ -220,7 +233,8 @@ impl PipelineError {
                 | R::NoValue { port, .. }
                 | R::CarriedShape { port, .. }
                 | R::CacheFull { port, .. }
-                | R::LoopShape { port, .. },
+                | R::LoopShape { port, .. }
+                | R::LogitsShape { port, .. },
             ) => Some(port),
             PipelineError::Request(_) | PipelineError::Text(_) => None,
         }
@@ -310,9 +324,11 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::NoSteps
         | R::PromptEnded => ErrorKind::InvalidState,
         R::NoTokenizer => ErrorKind::Unsupported,
-        R::NanLogits { .. } | R::EmptyLogits { .. } | R::CarriedShape { .. } | R::LoopShape { .. } => {
-            ErrorKind::RunFailed
-        }
+        R::NanLogits { .. }
+        | R::EmptyLogits { .. }
+        | R::CarriedShape { .. }
+        | R::LoopShape { .. }
+        | R::LogitsShape { .. } => ErrorKind::RunFailed,
     }
 }
 

@@ -22,6 +22,7 @@ mod run;
 mod states;
 mod step;
 mod transcript;
+mod unmask;
 mod value;
 
 pub use crate::package::Phase;

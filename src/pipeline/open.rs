@@ -11,8 +11,8 @@ use crate::component::{
 };
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
-    InputSource, ModelOutline, OutputRef, OutputRole, OutputSpec, Package, PackageError, PackageErrorKind,
-    PackageSource, Phase, PipelineSpec, Resolved,
+    InputSource, Iteration, ModelOutline, OutputRef, OutputRole, OutputSpec, Package, PackageError,
+    PackageErrorKind, PackageSource, Phase, PipelineSpec, Resolved, Said, Scheduler,
 };
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, SpecialTokens, Tokenizer};
@@ -381,7 +381,7 @@ impl Pipeline {
                     looped_inputs: looped.map(|port| port.name.clone()).collect(),
                     num_steps: iteration.num_steps,
                     start_step: iteration.start_step,
-                    scheduler: iteration.scheduler.as_ref().map(|said| said.value.kind.name()),
+                    scheduler: iteration.scheduler.as_ref().map(|said| said.value.name()),
                     guidance_scale: iteration.guidance.map(|guidance| guidance.scale),
                 })
             }),
@@ -470,9 +470,12 @@ fn check_schedule(runtime: &Runtime, spec: &PipelineSpec) -> Result<(), Pipeline
     let Some(scheduler) = &iteration.scheduler else {
         return Ok(());
     };
+    let Some(config) = scheduler.value.noise() else {
+        return check_mask(spec, iteration, scheduler);
+    };
     let listed = iteration.timesteps.as_ref();
     let timesteps = listed.map(|said| said.value.as_slice());
-    let schedule = Schedule::new(&scheduler.value, iteration.num_steps, timesteps).map_err(|error| {
+    let schedule = Schedule::new(config, iteration.num_steps, timesteps).map_err(|error| {
         let at = match (&error, listed) {
             (ScheduleError::TooManySteps { .. }, _) | (_, None) => &scheduler.at,
             (_, Some(listed)) => &listed.at,
@@ -491,6 +494,35 @@ fn check_schedule(runtime: &Runtime, spec: &PipelineSpec) -> Result<(), Pipeline
             scheduler.at, step.timestep
         );
         runtime.log(LogLevel::Warning, &message);
+    }
+    Ok(())
+}
+
+/// That the mask is a token of the model, as far as its logits tell.
+fn check_mask(
+    spec: &PipelineSpec,
+    iteration: &Iteration,
+    scheduler: &Said<Scheduler>,
+) -> Result<(), PipelineError> {
+    let Some(masked) = scheduler.value.masked() else {
+        return Ok(());
+    };
+    let component = spec.components.get(iteration.denoiser);
+    let outputs = component.map_or(&[][..], |component| &component.io.outputs);
+    for state in iteration.states.iter().filter(|state| state.tokens) {
+        let dims = outputs.get(state.output).and_then(|port| port.dims.as_ref());
+        let Some(Dim::Fixed(size)) = dims.and_then(|dims| dims.last()) else {
+            continue;
+        };
+        if i64::from(masked.mask_token_id) >= *size {
+            let message = format!(
+                "mask_token_id {} is outside of the {size} tokens that the denoiser gives logits of",
+                masked.mask_token_id
+            );
+            return Err(
+                PackageError::new(scheduler.at.clone(), PackageErrorKind::Invalid { message }).into(),
+            );
+        }
     }
     Ok(())
 }

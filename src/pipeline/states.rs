@@ -33,6 +33,8 @@ struct State {
     /// The clean sample that the last step saw in it, float32.
     clean: Slot,
     spare_clean: Value,
+    /// Of tokens: for each sequence the positions that were the mask before the first step.
+    masked: Vec<Vec<usize>>,
 }
 
 impl States {
@@ -66,6 +68,17 @@ impl States {
     /// The clean sample that the last step saw in a state.
     pub fn clean(&self, index: usize) -> Option<TensorView<'_>> {
         self.list.get(index)?.clean.current()
+    }
+
+    /// For each sequence of a state of tokens, the positions that the loop has to make.
+    pub fn masked(&self, index: usize) -> &[Vec<usize>] {
+        self.list.get(index).map_or(&[], |state| &state.masked)
+    }
+
+    pub fn set_masked(&mut self, index: usize, masked: Vec<Vec<usize>>) {
+        if let Some(state) = self.list.get_mut(index) {
+            state.masked = masked;
+        }
     }
 
     pub fn count(&self) -> usize {
