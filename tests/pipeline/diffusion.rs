@@ -447,13 +447,6 @@ fn schedulers_that_are_malformed() {
         refused_as(&yaml, damped(), line, &format!("{section}.{key}"), message)
     };
     refused("heun", "x: 1", "kind", "\"ddpm\", \"ddim\", \"euler\"");
-    let later = refused(
-        "masked_diffusion",
-        "x: 1",
-        "kind",
-        "the scheduler \"masked_diffusion\" is not supported yet",
-    );
-    assert_eq!(later.kind(), ErrorKind::Unsupported);
     refused(
         "ddim",
         "num_train_timesteps: 1",

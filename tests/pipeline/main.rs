@@ -5,6 +5,7 @@ mod diffusion;
 mod fake;
 mod genai;
 mod iterative;
+mod masked_diffusion;
 mod nested;
 mod package_errors;
 mod phases;
