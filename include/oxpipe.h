@@ -318,7 +318,11 @@
  *                     package's. Not where the package lists the timesteps of its own
  *   "start_step"      the first step of the loop that runs, 0 to num_steps - 1; default: the
  *                     package's. The loop's input is then what the steps before would have
- *                     made of it
+ *                     made of it, unless "add_noise" makes it so
+ *   "add_noise"       "true" or "false": whether what is set at the loop's input is clean, an
+ *                     image to be made into another, and gets as much noise as the first step
+ *                     that runs begins with; default "false". For packages with a scheduler
+ *                     that takes noise back
  *   "guidance_scale"  how far an iterative package's guidance goes, 0 to 1000; 1 is none;
  *                     default: the package's
  *   "seed"            what the noise of an iterative package with a scheduler is drawn from,

@@ -70,7 +70,11 @@ pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 ///                     package's. Not where the package lists the timesteps of its own
 ///   "start_step"      the first step of the loop that runs, 0 to num_steps - 1; default: the
 ///                     package's. The loop's input is then what the steps before would have
-///                     made of it
+///                     made of it, unless "add_noise" makes it so
+///   "add_noise"       "true" or "false": whether what is set at the loop's input is clean, an
+///                     image to be made into another, and gets as much noise as the first step
+///                     that runs begins with; default "false". For packages with a scheduler
+///                     that takes noise back
 ///   "guidance_scale"  how far an iterative package's guidance goes, 0 to 1000; 1 is none;
 ///                     default: the package's
 ///   "seed"            what the noise of an iterative package with a scheduler is drawn from,
@@ -327,6 +331,7 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
         "logits" => settings.all_logits = all_logits(key, value)?,
         "num_steps" => settings.num_steps = Some(number(key, value, 1, MOST_STEPS)?),
         "start_step" => settings.start_step = Some(number(key, value, 0, MOST_STEPS - 1)?),
+        "add_noise" => settings.add_noise = flag(key, value)?,
         "guidance_scale" => settings.guidance_scale = Some(guidance_scale(key, value)?),
         "seed" => settings.seed = Some(number(key, value, 0, u64::MAX)?),
         "timeout_ms" => options.timeout = Some(milliseconds(key, value)?),
@@ -340,6 +345,7 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
                 "logits",
                 "num_steps",
                 "start_step",
+                "add_noise",
                 "guidance_scale",
                 "seed",
                 "timeout_ms",

@@ -50,6 +50,8 @@ pub(crate) struct Declaration {
     pub strategy: StrategyDeclaration,
     /// Whether `position_ids` of three axes may be fed the same linear positions on each.
     pub linear_positions: bool,
+    /// How positions that the host's processor gives go on behind the last of them.
+    pub coordinates: Option<Continuation>,
     /// The decoder's input that the positions are for, if `pipeline.positions` names it.
     pub positions_input: Option<Said<String>>,
     /// The most tokens that a sequence may have.
@@ -134,6 +136,16 @@ impl LengthOf {
 pub(crate) enum SequenceSource {
     TokenIds,
     InputsEmbeds,
+}
+
+/// The position behind one, where positions lie on several axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Continuation {
+    /// One more on each axis.
+    LinearIncrement,
+    /// One more than the largest position on any axis so far, on all of them: also what comes
+    /// behind a grid.
+    CarryMax,
 }
 
 /// How present comes of past.

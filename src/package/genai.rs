@@ -88,6 +88,7 @@ pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), Pac
                 at: decoder_at.location(),
             },
             linear_positions: true,
+            coordinates: None,
             positions_input: None,
             context_length,
             generation: read_search(search, context_length)?,

@@ -131,6 +131,7 @@ fn single_component(
         edges: Vec::new(),
         strategy,
         linear_positions: false,
+        coordinates: None,
         positions_input: None,
         context_length: None,
         generation: GenerationDefaults::default(),
@@ -191,6 +192,7 @@ fn read_pipeline(pipeline: &Cursor<'_>, strategy: Option<Cursor<'_>>) -> Result<
         edges,
         strategy,
         linear_positions: positions.linear,
+        coordinates: positions.coordinates,
         positions_input: positions.input,
         context_length: None,
         generation: GenerationDefaults::default(),
@@ -403,6 +405,7 @@ impl Components {
 struct Positions {
     /// Whether three-axis positions are plain counting on each axis.
     linear: bool,
+    coordinates: Option<Continuation>,
     input: Option<Said<String>>,
 }
 
@@ -421,29 +424,36 @@ fn read_positions(at: &Cursor<'_>) -> Result<Positions, PackageError> {
         dtype.one_of(&[("int64", ()), ("int32", ())])?;
     }
     let linear = match fields.get("generation") {
-        Some(generation) => {
-            let linear = generation.one_of(&[("linear", true), ("processor_coordinates", false)])?;
-            if !linear {
-                return Err(generation.unsupported("positions from a processor's coordinates"));
-            }
-            true
-        }
+        Some(generation) => generation.one_of(&[("linear", true), ("processor_coordinates", false)])?,
         None => false,
     };
-    if let Some(continuation) = fields.get("continuation") {
+    let by_processor = fields.get("generation").is_some() && !linear;
+    let mut continuation = Continuation::LinearIncrement;
+    if let Some(at) = fields.get("continuation") {
         let kinds = [
-            ("linear_increment", true),
-            ("carry_max", true),
-            ("from_grid", false),
+            ("linear_increment", (Continuation::LinearIncrement, false)),
+            ("carry_max", (Continuation::CarryMax, false)),
+            // A grid's coordinates are counted from its first, so that what comes behind it is
+            // one more than the largest of them.
+            ("from_grid", (Continuation::CarryMax, true)),
         ];
+        let (found, of_grid) = at.one_of(&kinds)?;
         // With linear positions the largest one on any axis is the last one, so that
         // carry_max is linear_increment.
-        if !continuation.one_of(&kinds)? {
-            return Err(continuation.unsupported("positions that go on from a grid"));
+        if of_grid && !by_processor {
+            return Err(
+                at.invalid("there is no grid to go on from; it goes with generation: processor_coordinates")
+            );
         }
+        continuation = found;
     }
+    fields.skip(&["processor_summaries"]);
     fields.finish();
-    Ok(Positions { linear, input })
+    Ok(Positions {
+        linear: linear || by_processor,
+        coordinates: by_processor.then_some(continuation),
+        input,
+    })
 }
 
 /// Image placeholders; the names of ids and counts are checked, and nothing is done.

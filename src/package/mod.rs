@@ -36,7 +36,7 @@ pub(crate) use declaration::Said;
 pub use error::{Location, PackageError, PackageErrorKind};
 pub use source::PackageSource;
 
-pub(crate) use declaration::{GenerationDefaults, LengthOf};
+pub(crate) use declaration::{Continuation, GenerationDefaults, LengthOf};
 pub(crate) use open::{Package, Resolved};
 pub(crate) use outline::ModelOutline;
 pub(crate) use scheduler::{BetaSchedule, Prediction, Scheduler, SchedulerConfig, SchedulerKind, Spacing};

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use crate::component::{ComponentIo, DataType, Dim, Port};
 
 use super::declaration::{
-    ComponentDeclaration, Declaration, EdgeDeclaration, Phase, Said, StrategyKind, ZeroDim,
+    ComponentDeclaration, Continuation, Declaration, EdgeDeclaration, Phase, Said, StrategyKind, ZeroDim,
 };
 use super::iteration;
 use super::kept;
@@ -92,6 +92,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
             component,
             io,
             phase,
+            declaration.coordinates.filter(|_| is_decoder),
             &mut roles,
             leading_here.iter().copied(),
         )?;
@@ -537,6 +538,7 @@ fn resolve_component<'e>(
     component: &ComponentDeclaration,
     io: &ComponentIo,
     phase: Phase,
+    coordinates: Option<Continuation>,
     roles: &mut Roles,
     edges: impl Iterator<Item = &'e Edge>,
 ) -> Result<ComponentSpec, PackageError> {
@@ -545,9 +547,13 @@ fn resolve_component<'e>(
     }
     let mut inputs = Vec::new();
     for (index, port) in io.inputs.iter().enumerate() {
-        let source = roles.source(index).unwrap_or(InputSource::Request {
-            required: !port.optional,
-        });
+        let source = match roles.source(index) {
+            Some(InputSource::Positions { rank, .. }) => InputSource::Positions { rank, coordinates },
+            Some(source) => source,
+            None => InputSource::Request {
+                required: !port.optional,
+            },
+        };
         let Some(dtype) = port.dtype() else {
             if port.optional && matches!(source, InputSource::Request { .. }) {
                 // Never fed; any dtype will do for a port that takes no value.
@@ -566,7 +572,7 @@ fn resolve_component<'e>(
                 "a tensor of one of the 14 types that cross between components",
             ));
         };
-        if let InputSource::Positions { rank: 3 } = source
+        if let InputSource::Positions { rank: 3, .. } = source
             && !declaration.linear_positions
         {
             return Err(mismatch(

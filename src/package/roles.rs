@@ -161,7 +161,11 @@ fn bind_declared(
             ));
         }
         let rank = port.dims.as_ref().map_or(2, Vec::len);
-        roles.bind(component, io, index, InputSource::Positions { rank }, &said.at)?;
+        let source = InputSource::Positions {
+            rank,
+            coordinates: None,
+        };
+        roles.bind(component, io, index, source, &said.at)?;
     }
     for length in &declared.lengths {
         let (index, port) = input(&length.port)?;

@@ -1,6 +1,6 @@
 use crate::component::{ComponentIo, DataType, Shape};
 
-use super::declaration::{GenerationDefaults, LengthOf, Phase, Said};
+use super::declaration::{Continuation, GenerationDefaults, LengthOf, Phase, Said};
 use super::scheduler::Scheduler;
 
 /// A pipeline that can be run: every name has become an index, and every input of every
@@ -158,7 +158,11 @@ pub(crate) enum InputSource {
     /// Ones `[1, past + S]`; with dims, zeros behind them up to that length.
     AttentionMask,
     /// Absolute positions of the span: `[S]`, `[1, S]`, or `[3, 1, S]` by rank.
-    Positions { rank: usize },
+    /// With coordinates the host may give those of the first tokens, `[1, n]` or `[3, 1, n]`.
+    Positions {
+        rank: usize,
+        coordinates: Option<Continuation>,
+    },
     /// An output of a component, converted if the dtypes differ.
     Edge(OutputRef),
     /// The chosen tokens, int64 `[1, n]`.

@@ -17,7 +17,7 @@
 
 use std::time::Instant;
 
-use crate::component::{DataType, RunControl, Shape, TensorError};
+use crate::component::{DataType, RunControl, Shape, TensorError, TensorView};
 use crate::generation::{MaskedDiffusion, Noise, Schedule, Step};
 use crate::package::{ComponentSpec, Iteration, LoopState, Phase, PipelineSpec, Scheduler};
 
@@ -40,6 +40,8 @@ pub(super) struct Steps {
     schedule: Option<Schedule>,
     /// Of a loop that makes tokens.
     masked: Option<MaskedDiffusion>,
+    /// Whether the host's values are to get the noise of the first step that runs.
+    add_noise: bool,
     /// 1: none.
     guidance_scale: f64,
     seed: u64,
@@ -80,8 +82,14 @@ impl Steps {
                 "the package has no scheduler that would draw noise".to_owned(),
             );
         }
-        let listed = iteration.timesteps.as_ref().map(|said| said.value.as_slice());
         let scheduler = iteration.scheduler.as_ref().map(|said| &said.value);
+        if settings.add_noise && scheduler.and_then(Scheduler::noise).is_none() {
+            return refuse(
+                "add_noise",
+                "the package has no scheduler that takes noise back".to_owned(),
+            );
+        }
+        let listed = iteration.timesteps.as_ref().map(|said| said.value.as_slice());
         let schedule =
             match scheduler.and_then(Scheduler::noise) {
                 Some(config) => Some(Schedule::new(config, count, listed).map_err(|error| {
@@ -101,6 +109,7 @@ impl Steps {
             start,
             timesteps,
             schedule,
+            add_noise: settings.add_noise,
             masked: scheduler.and_then(Scheduler::masked).copied(),
             guidance_scale: guidance_scale(iteration, settings)?,
             seed: settings.seed.unwrap_or(0),
@@ -339,22 +348,27 @@ impl Pool {
                 continue;
             };
             let mut next = self.states.take_spare(index);
+            let noise = Noise {
+                seed: steps.seed,
+                stream: stream(index),
+                draw: 0,
+            };
+            let first = steps
+                .schedule
+                .as_ref()
+                .and_then(|schedule| schedule.steps.get(steps.start));
             let made = match (
                 self.request(iteration.denoiser, state.input),
                 &steps.schedule,
                 &state.shape,
             ) {
+                (Some(clean), Some(_), _) if steps.add_noise => add_noise(clean, first, noise, &mut next),
                 (Some(seed), _, _) => next.copy_from(seed),
                 (None, None, Some(shape)) if state.tokens => next.write(input.dtype, shape).map(|bytes| {
                     let mask = steps.masked.map_or(0, |masked| masked.mask_token_id.into());
                     write_integers(input.dtype, bytes, std::iter::repeat(mask));
                 }),
                 (None, Some(schedule), Some(shape)) => {
-                    let noise = Noise {
-                        seed: steps.seed,
-                        stream: stream(index),
-                        draw: 0,
-                    };
                     let scaled = |value: f32| (f64::from(value) * schedule.initial_scale) as f32;
                     next.write(input.dtype, shape)
                         .map(|bytes| write_floats(input.dtype, bytes, noise.values().map(scaled)))
@@ -563,6 +577,26 @@ impl Pool {
         };
         made().map_err(|error| at_port(component, port, error))
     }
+}
+
+/// Makes of a clean sample the one that a step begins with.
+fn add_noise(
+    clean: TensorView<'_>,
+    step: Option<&Step>,
+    noise: Noise,
+    next: &mut Value,
+) -> Result<(), TensorError> {
+    let mut samples = Vec::new();
+    read_floats(clean, &mut samples)?;
+    let noised = samples
+        .iter()
+        .zip(noise.values())
+        .map(|(&sample, noise)| match step {
+            Some(step) => step.noised(sample, noise),
+            None => sample,
+        });
+    write_floats(clean.dtype(), next.write(clean.dtype(), clean.shape())?, noised);
+    Ok(())
 }
 
 /// The draw of noise of a step; 0 is what the loop starts from.

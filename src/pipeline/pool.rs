@@ -1,11 +1,13 @@
 use std::ops::Range;
 
 use crate::component::{ComponentError, ComponentErrorKind, Port, Shape, TensorError, TensorView};
-use crate::package::{ComponentSpec, InputDim, InputSource, InputSpec, LengthOf, OutputRole, PipelineSpec};
+use crate::package::{
+    ComponentSpec, Continuation, InputDim, InputSource, InputSpec, LengthOf, OutputRole, PipelineSpec,
+};
 
 use super::PipelineError;
 use super::cache::Cache;
-use super::convert::{write_integers, write_number, write_ones};
+use super::convert::{read_integers, write_integers, write_number, write_ones};
 use super::execute::Scratch;
 use super::nested::Feeds;
 use super::request::Settable;
@@ -360,7 +362,26 @@ impl Pool {
                 write_ones(spec.dtype, ones);
                 rest.fill(0);
             }
-            InputSource::Positions { rank } => {
+            InputSource::Positions {
+                rank,
+                coordinates: Some(continuation),
+            } if self.request(index, input).is_some() => {
+                let given = self.request(index, input).map(Coordinates::of);
+                let given = given.unwrap_or_default();
+                let axes: i64 = if rank == 3 { 3 } else { 1 };
+                let shape: &[i64] = match rank {
+                    1 => &[len],
+                    3 => &[3, 1, len],
+                    _ => &[1, len],
+                };
+                let bytes = made.write(spec.dtype, shape)?;
+                let values = (0..axes).flat_map(|axis| {
+                    let given = &given;
+                    (past..past + len).map(move |place| given.at(axis, place, continuation))
+                });
+                write_integers(spec.dtype, bytes, values);
+            }
+            InputSource::Positions { rank, .. } => {
                 let shape: &[i64] = match rank {
                     1 => &[len],
                     3 => &[3, 1, len],
@@ -432,6 +453,44 @@ impl Pool {
         };
         // A dim that nobody gives a size is one of an input that is empty too.
         dims.iter().map(|dim| size(dim).unwrap_or(0)).collect()
+    }
+}
+
+/// Positions that the host gives, axis by axis.
+#[derive(Default)]
+struct Coordinates {
+    values: Vec<i64>,
+    /// Of each axis.
+    count: usize,
+    largest: i64,
+}
+
+impl Coordinates {
+    /// Of `[n]`, `[1, n]` or `[3, 1, n]`.
+    fn of(tensor: TensorView<'_>) -> Self {
+        let mut values = Vec::new();
+        read_integers(tensor, &mut values);
+        let count = tensor.shape().last().copied().unwrap_or(0);
+        Coordinates {
+            count: usize::try_from(count).unwrap_or(0),
+            largest: values.iter().copied().max().unwrap_or(-1),
+            values,
+        }
+    }
+
+    fn at(&self, axis: i64, place: i64, continuation: Continuation) -> i64 {
+        let axis = usize::try_from(axis).unwrap_or(0) * self.count;
+        let place = usize::try_from(place).unwrap_or(0);
+        let value = |place: usize| self.values.get(axis + place).copied().unwrap_or(-1);
+        if place < self.count {
+            return value(place);
+        }
+        let last = match continuation {
+            Continuation::CarryMax => self.largest,
+            Continuation::LinearIncrement if self.count == 0 => -1,
+            Continuation::LinearIncrement => value(self.count - 1),
+        };
+        last.saturating_add(1).saturating_add((place - self.count) as i64)
     }
 }
 

@@ -246,10 +246,16 @@ pub(super) fn settable(found: &Found<'_>, spec: &PipelineSpec) -> Result<Settabl
         });
     };
     let fed_by = match input.source {
-        InputSource::Request { .. } | InputSource::Loop { .. } => return Ok(at(index, false)),
+        InputSource::Request { .. }
+        | InputSource::Loop { .. }
+        | InputSource::Positions {
+            coordinates: Some(_), ..
+        } => return Ok(at(index, false)),
         InputSource::Tokens => "the run's tokens".to_owned(),
         InputSource::AttentionMask
-        | InputSource::Positions { .. }
+        | InputSource::Positions {
+            coordinates: None, ..
+        }
         | InputSource::Length { .. }
         | InputSource::Ones
         | InputSource::Timestep => "the step loop".to_owned(),

@@ -40,6 +40,10 @@ pub struct RunSettings {
     /// The first step of the loop that runs, the others being left out: what the host sets at
     /// the loop's input is then what they would have made of it. `None` takes the package's.
     pub start_step: Option<u64>,
+    /// Whether what the host sets at the loop's input is clean, and gets as much noise as the first
+    /// step that runs begins with: an image to be made into another. For packages with a scheduler
+    /// that takes noise back.
+    pub add_noise: bool,
     /// How far an iterative package's guidance goes, 0 to 1000; 1 is none. `None` takes the
     /// package's.
     pub guidance_scale: Option<f64>,
@@ -57,6 +61,7 @@ impl Default for RunSettings {
             all_logits: false,
             num_steps: None,
             start_step: None,
+            add_noise: false,
             guidance_scale: None,
             seed: None,
         }
@@ -728,6 +733,7 @@ fn refuse_steps(settings: &RunSettings, strategy: &'static str) -> Result<(), Re
     let given = [
         ("num_steps", settings.num_steps.is_some()),
         ("start_step", settings.start_step.is_some()),
+        ("add_noise", settings.add_noise),
         ("guidance_scale", settings.guidance_scale.is_some()),
         ("seed", settings.seed.is_some()),
     ];

@@ -656,3 +656,73 @@ fn guidance_that_is_malformed() {
         "of which guidance makes zeros",
     );
 }
+
+/// A model that knows the noise takes any clean sample back to itself, from whatever step on, if
+/// the noise that it starts with is what the steps before would have left.
+#[test]
+fn a_clean_sample_gets_the_noise_of_the_step_that_it_starts_at() {
+    const CLEAN: [f32; 4] = [0.5, -1.0, 2.0, 0.0];
+    let yaml = |kind: &str| {
+        format!(
+            "pipeline:\n  models:\n    denoiser: {{filename: d.onnx}}\n  dataflow:\n    - {{from: denoiser.y, to: \
+             denoiser.x}}\n  strategy: {{kind: iterative, num_steps: 8, scheduler_config: {{kind: {kind}}}}}\n"
+        )
+    };
+    let noise = Arc::new(std::sync::Mutex::new(Vec::<f32>::new()));
+    let model = |flow: bool| {
+        let noise = noise.clone();
+        Fake::new(io(&["x:float32[4]"], &["y:float32[4]"]), move |call| {
+            let mut noise = noise.lock().unwrap();
+            if noise.is_empty() {
+                // The first sample of ddim is the noise itself.
+                *noise = call.floats("x");
+            }
+            let of_flow = noise.iter().zip(CLEAN).map(|(noise, clean)| noise - clean);
+            let made: Vec<f32> = if flow { of_flow.collect() } else { noise.clone() };
+            Ok(vec![("y", float_tensor(&[4], &made))])
+        })
+    };
+    let seeded = RunSettings {
+        seed: Some(9),
+        ..RunSettings::default()
+    };
+    let pipeline = open(&yaml("ddim"), vec![("denoiser", model(false))]).unwrap();
+    Run::new(&pipeline, &seeded)
+        .unwrap()
+        .step(&RunControl::default())
+        .unwrap();
+    for kind in ["ddim", "euler", "dpmpp_2m", "flow_matching"] {
+        let pipeline = open(&yaml(kind), vec![("denoiser", model(kind == "flow_matching"))]).unwrap();
+        for start_step in [0, 3, 7] {
+            let settings = RunSettings {
+                start_step: Some(start_step),
+                add_noise: true,
+                ..seeded.clone()
+            };
+            let mut run = Run::new(&pipeline, &settings).unwrap();
+            set(&mut run, "denoiser.x", &CLEAN);
+            run.generate(&RunControl::default(), &mut |_, _| {
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+            for (found, expected) in get(&run, "denoiser.x").iter().zip(CLEAN) {
+                assert!(
+                    (found - expected).abs() < 2e-5,
+                    "{kind} from {start_step}: {found} {expected}"
+                );
+            }
+        }
+    }
+    let (unscheduled, _) = guided(GUIDED);
+    let settings = RunSettings {
+        add_noise: true,
+        ..RunSettings::default()
+    };
+    let error = Run::new(&unscheduled, &settings).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("add_noise: the package has no scheduler"),
+        "{error}"
+    );
+}

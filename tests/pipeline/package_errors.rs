@@ -639,13 +639,13 @@ fn what_is_understood_and_not_done() {
         "kv_ownership: shared",
     );
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    let coordinates = "phases:\n    {}\n  positions: {generation: processor_coordinates}\n  x:\n";
+    let grid = "phases:\n    {}\n  positions: {generation: linear, continuation: from_grid}\n  x:\n";
     refused(
         "phases:\n",
-        coordinates,
+        grid,
         27,
-        "pipeline.positions.generation",
-        "coordinates",
+        "pipeline.positions.continuation",
+        "there is no grid to go on from",
     );
     let text_format = "pipeline.models.encoder.filename";
     refused(

@@ -438,3 +438,88 @@ pipeline:
         assert_eq!(error.kind(), ErrorKind::InvalidState, "{error}");
     }
 }
+
+/// Positions of three axes: those that the host's processor gives, then those that go on from
+/// them. The model chooses the sum of all positions that it has read.
+#[test]
+fn positions_by_a_processor_and_behind_them() {
+    let yaml = |continuation: &str, rank: &str| {
+        format!(
+            "pipeline:\n  models: {{decoder: {{filename: d.onnx, type: decoder, io: {{token_input: ids, state_pairs: \
+             [{{input: s, output: t}}]}}}}}}\n  positions: {{input: where, rank: {rank}, generation: \
+             processor_coordinates, continuation: {continuation}, processor_summaries: [grid]}}\n"
+        )
+    };
+    let model = |shape: &str| {
+        let ports = [
+            "ids:int64[1,n]".to_owned(),
+            format!("where:int32{shape}"),
+            "s:float32[1]".to_owned(),
+        ];
+        let inputs: Vec<&str> = ports.iter().map(String::as_str).collect();
+        Fake::new(
+            io(&inputs, &["logits:float32[1,1,300]", "t:float32[1]"]),
+            |call| {
+                let all: i64 = call.ints("where").iter().sum();
+                let sum = call.floats("s")[0] + all as f32;
+                let logits: Vec<f32> = (0..300u16)
+                    .map(|id| f32::from(u8::from(f32::from(id) == sum)))
+                    .collect();
+                Ok(vec![
+                    ("logits", float_tensor(&[1, 1, 300], &logits)),
+                    ("t", float_tensor(&[1], &[sum])),
+                ])
+            },
+        )
+    };
+    let coordinates = |values: &[i32], shape: &[i64]| {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        ComponentTensor::from_raw(DataType::Int32, shape, &bytes).unwrap()
+    };
+    // A token, a grid of 1 x 2 x 3 and a token behind it.
+    let grid = [
+        [0, 1, 1, 1, 1, 1, 1, 4],
+        [0, 1, 1, 1, 2, 2, 2, 4],
+        [0, 1, 2, 3, 1, 2, 3, 4],
+    ];
+    let sum: i32 = grid.as_flattened().iter().sum();
+    for (continuation, count, then) in [
+        ("carry_max", 8, [15, 18]),
+        ("from_grid", 8, [15, 18]),
+        ("linear_increment", 8, [15, 18]),
+        // Without the last token: one more than 3, or one more on each axis.
+        ("carry_max", 7, [15, 18]),
+        ("linear_increment", 7, [12, 15]),
+    ] {
+        let pipeline = open(&yaml(continuation, "3"), vec![("decoder", model("[3,1,n]"))]).unwrap();
+        for chunk_size in [None, Some(3)] {
+            let settings = RunSettings {
+                chunk_size,
+                ..RunSettings::default()
+            };
+            let mut run = Run::new(&pipeline, &settings).unwrap();
+            let given: Vec<i32> = grid.iter().flat_map(|axis| &axis[..count]).copied().collect();
+            let given = coordinates(&given, &[3, 1, count as i64]);
+            run.set_input("decoder.where", given.view()).unwrap();
+            run.append_tokens(&[0; 8]).unwrap();
+            let lost = if count == 8 { 0 } else { 12 - (then[0] - 3) };
+            let first = sum - lost;
+            assert_eq!(
+                steps(&mut run, 3),
+                [first, first + then[0], first + then[0] + then[1]]
+            );
+        }
+    }
+    // One axis, and none given: as they are counted.
+    for shape in ["[n]", "[1,n]"] {
+        let pipeline = open(&yaml("carry_max", "1"), vec![("decoder", model(shape))]).unwrap();
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        run.append_tokens(&[0; 3]).unwrap();
+        assert_eq!(steps(&mut run, 2), [3, 6]);
+        let given = coordinates(&[5, 1], if shape == "[n]" { &[2] } else { &[1, 2] });
+        run.set_input("decoder.where", given.view()).unwrap();
+        run.rewind(0).unwrap();
+        run.append_tokens(&[0; 3]).unwrap();
+        assert_eq!(steps(&mut run, 2), [12, 19]);
+    }
+}

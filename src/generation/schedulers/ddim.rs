@@ -25,6 +25,8 @@ pub(super) fn schedule(
         Step {
             timestep: now as f64,
             input_scale: 1.0,
+            signal: alpha,
+            level: sigma,
             clean: Clean::of_variance_preserving(config.prediction, alpha, sigma),
             sample: ratio,
             data: next_alpha - alpha * ratio,

@@ -26,6 +26,8 @@ pub(super) fn schedule(
         Step {
             timestep: now as f64,
             input_scale: 1.0,
+            signal: alpha_bar.sqrt(),
+            level: noise.sqrt(),
             clean: Clean::of_variance_preserving(config.prediction, alpha_bar.sqrt(), noise.sqrt()),
             sample: alpha.sqrt() * next_noise / noise,
             data: next_alpha_bar.sqrt() * beta / noise,

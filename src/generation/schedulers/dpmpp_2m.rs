@@ -48,6 +48,8 @@ pub(super) fn schedule(
         Step {
             timestep,
             input_scale: 1.0,
+            signal: alpha,
+            level: sigma,
             clean: Clean::of_variance_preserving(config.prediction, alpha, sigma),
             sample: next_sigma / sigma,
             data,

@@ -21,6 +21,8 @@ pub(super) fn schedule(
     let steps = sigmas.steps().map(|(sigma, next, timestep)| Step {
         timestep,
         input_scale: split(sigma).0,
+        signal: 1.0,
+        level: sigma,
         clean: Clean::of_variance_exploding(config.prediction, sigma),
         sample: next / sigma,
         data: 1.0 - next / sigma,

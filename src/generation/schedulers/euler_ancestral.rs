@@ -24,6 +24,8 @@ pub(super) fn schedule(
         Step {
             timestep,
             input_scale: split(sigma).0,
+            signal: 1.0,
+            level: sigma,
             clean: Clean::of_variance_exploding(config.prediction, sigma),
             sample: down / sigma,
             data: 1.0 - down / sigma,

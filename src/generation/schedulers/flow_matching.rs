@@ -38,6 +38,8 @@ pub(super) fn schedule(config: &SchedulerConfig, count: usize) -> Schedule {
         Step {
             timestep,
             input_scale: 1.0,
+            signal: 1.0 - sigma,
+            level: sigma,
             clean: Clean::of_variance_preserving(Prediction::Flow, 1.0 - sigma, sigma),
             sample: next / sigma,
             data: 1.0 - next / sigma,

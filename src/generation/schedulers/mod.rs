@@ -13,7 +13,9 @@
 //! row of numbers for each step, computed in float64 from the equations at the head of its
 //! file. The discretisations (which timesteps, in which spacing, and what comes after the last
 //! one) are those that the diffusers library made the convention: its defaults, without
-//! clipping of x₀.
+//! clipping of x₀. (diffusers clips x₀ to [-1, 1] in ddpm and ddim unless clip_sample is false, as
+//! it is for Stable Diffusion and whatever else works on latents, which have no such range. A
+//! package of a model of pixels clips in its graph.)
 
 mod betas;
 mod ddim;
@@ -71,6 +73,9 @@ pub(crate) struct Step {
     pub timestep: f64,
     /// What the model reads is x times this.
     pub input_scale: f64,
+    /// x = `signal` · x₀ + `level` · ε when the step begins.
+    pub signal: f64,
+    pub level: f64,
     /// How x₀ comes of x and m.
     pub clean: Clean,
     pub sample: f64,
@@ -143,6 +148,11 @@ impl Schedule {
 }
 
 impl Step {
+    /// The sample's element that this clean one is under this noise, when the step begins.
+    pub fn noised(&self, clean: f32, noise: f32) -> f32 {
+        (term(self.signal, f64::from(clean)) + term(self.level, f64::from(noise))) as f32
+    }
+
     /// The next sample's element, and its x₀. `before` is the x₀ of the step before.
     pub fn next(&self, x: f32, m: f32, before: Option<f32>, z: f32) -> (f32, f32) {
         let (x, m) = (f64::from(x), f64::from(m));
