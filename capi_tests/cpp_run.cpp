@@ -359,6 +359,18 @@ static void values(const oxp::pipeline &pipeline)
     CHECK(TAKE(TAKE(run.tensor("probe.doubled")).as<float>())[2] == 6);
     FAILS(OXP_ERR_INVALID_STATE, "every_step", run.execute("decoder"));
 
+    /* Images and sound, as the package's preprocessing takes them. */
+    const std::array<unsigned char, 6> two_pixels{};
+    TAKE(run.add_image_rgb(two_pixels, 2, 1));
+    CHECK(TAKE(TAKE(run.tensor("probe.value")).as<float>())[1] == 2);
+    FAILS(OXP_ERR_INVALID_MEDIA, "no known format", run.add_image(two_pixels));
+    FAILS(OXP_ERR_INVALID_MEDIA, "no known format", run.set_audio(two_pixels));
+    TAKE(run.clear_images());
+    const std::array<float, 2> wave{0.5f, 0.25f};
+    TAKE(run.set_audio_samples(wave, 1, 8000));
+    CHECK(TAKE(TAKE(run.tensor("probe.value")).as<float>())[1] == 0.25f);
+    TAKE(run.clear_audio());
+
     /* Text. */
     auto spoken = TAKE(oxp::run::create(pipeline));
     TAKE(spoken.set_input("vision_encoder.pixel_values", black, {1, 8}));

@@ -5,6 +5,13 @@
 
 #include "check.h"
 
+/* One pixel, and one sample of 0.25 at 8 kHz. */
+static const unsigned char image_file[58] = {'B', 'M', 58, 0, 0, 0, 0, 0, 0, 0, 54, 0, 0, 0, 40, 0, 0, 0, 1, 0,
+                                             0,   0,   1,  0, 0, 0, 1, 0, 24, 0, 0, 0, 0, 0, 4, 0, 0, 0};
+static const unsigned char sound_file[46] = {'R', 'I', 'F', 'F', 38,   0,    0, 0, 'W',  'A',  'V', 'E', 'f', 'm', 't', ' ',
+                                             16,  0,   0,   0,   1,    0,    1, 0, 0x40, 0x1F, 0,   0,   0x80, 0x3E, 0,  0,
+                                             2,   0,   16,  0,   'd',  'a',  't', 'a', 2, 0,   0,   0,   0,   0x20};
+
 /* One live handle of each type, and values. */
 static struct {
     char model_path[4096];

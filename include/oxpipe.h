@@ -236,6 +236,9 @@
 
 /** A chat template does not parse, or failed while it was filled in. */
 #define OXP_ERR_CHAT_TEMPLATE -71
+
+/** An image or a sound cannot be decoded, or not be preprocessed as the package says. */
+#define OXP_ERR_INVALID_MEDIA -80
 #define OXP_DTYPE_FLOAT32 1
 #define OXP_DTYPE_UINT8 2
 #define OXP_DTYPE_INT8 3
@@ -1519,6 +1522,88 @@ oxp_status oxp_run_tokens_copy(oxp_run *run,
 oxp_status oxp_run_get_stats(oxp_run *run,
                              oxp_run_stats *stats,
                              oxp_error **err);
+
+/**
+ * Adds an image to those of the run: a JPEG, PNG, WebP or BMP file of `data_len` bytes at
+ * `data`. What the package's preprocessing.image makes of all images is set at the inputs
+ * that it names, where oxp_run_get_tensor shows it. Images come in the order of their
+ * placeholders in the prompt, and before it: where the package has pipeline.vision, text and
+ * tokens that are appended afterwards may have a placeholder for each image, which becomes the
+ * image's tokens. `cancel` may be NULL; `data` may go after the call.
+ *
+ * Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.image; set the tensors with
+ * oxp_run_set_input), OXP_ERR_INVALID_MEDIA (no such file, damaged, too large, or not to be
+ * preprocessed with the images before), OXP_ERR_SHAPE_MISMATCH, OXP_ERR_OUT_OF_MEMORY,
+ * OXP_ERR_CANCELLED, OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
+ * OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_add_image(oxp_run *run,
+                             const void *data,
+                             uint64_t data_len,
+                             const oxp_cancel *cancel,
+                             oxp_error **err);
+
+/**
+ * As oxp_run_add_image, of an image that is decoded: `width * height` pixels at `pixels`, of a
+ * byte each for red, green and blue, row by row from the top, without gaps.
+ *
+ * Errors: OXP_ERR_INVALID_MEDIA (also `pixels_len` other than width * height * 3), and as
+ * oxp_run_add_image.
+ */
+oxp_status oxp_run_add_image_rgb(oxp_run *run,
+                                 const void *pixels,
+                                 uint64_t pixels_len,
+                                 uint64_t width,
+                                 uint64_t height,
+                                 const oxp_cancel *cancel,
+                                 oxp_error **err);
+
+/**
+ * Takes all images of the run back. Their tokens stay; oxp_run_rewind goes back before them.
+ *
+ * Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.image),
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_clear_images(oxp_run *run, oxp_error **err);
+
+/**
+ * Gives the run a sound, in the place of the one that it has: a WAV, FLAC or MP3 file of
+ * `data_len` bytes at `data`, of any rate and number of channels. What the package's
+ * preprocessing.audio makes of it is set at the inputs that it names. `cancel` may be NULL;
+ * `data` may go after the call.
+ *
+ * Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.audio), and as
+ * oxp_run_add_image.
+ */
+oxp_status oxp_run_set_audio(oxp_run *run,
+                             const void *data,
+                             uint64_t data_len,
+                             const oxp_cancel *cancel,
+                             oxp_error **err);
+
+/**
+ * As oxp_run_set_audio, of a sound that is decoded: `sample_count` floats at `samples`, about -1
+ * to 1, the first of each of `channels`, the second of each, and so on; `sample_rate` is how
+ * many of each there are in a second.
+ *
+ * Errors: OXP_ERR_INVALID_MEDIA (also 0 channels, a rate of 0, or a `sample_count` that is no
+ * multiple of the channels), and as oxp_run_set_audio.
+ */
+oxp_status oxp_run_set_audio_samples(oxp_run *run,
+                                     const float *samples,
+                                     uint64_t sample_count,
+                                     uint32_t channels,
+                                     uint32_t sample_rate,
+                                     const oxp_cancel *cancel,
+                                     oxp_error **err);
+
+/**
+ * Takes the sound of the run back.
+ *
+ * Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.audio),
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_clear_audio(oxp_run *run, oxp_error **err);
 
 /**
  * Opens a `tokenizer.json` at `path` (UTF-8), and `tokenizer_config.json` beside it for the

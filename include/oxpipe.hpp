@@ -2265,6 +2265,54 @@ public:
         return detail::done(status, owned);
     }
     /**
+     * oxp_run_add_image: a JPEG, PNG, WebP or BMP file, preprocessed as the package says. Before the
+     * text that has its placeholder.
+     */
+    returns<void> add_image(byte_view file, maybe<cancel> stop = {})
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_run_add_image(get(), file.data(), file.size(), stop.get(), &owned);
+        return detail::done(status, owned);
+    }
+    /** oxp_run_add_image_rgb: the same with pixels of three bytes, row by row. */
+    returns<void> add_image_rgb(byte_view pixels, std::uint64_t width, std::uint64_t height, maybe<cancel> stop = {})
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status =
+            oxp_run_add_image_rgb(get(), pixels.data(), pixels.size(), width, height, stop.get(), &owned);
+        return detail::done(status, owned);
+    }
+    /** oxp_run_clear_images: takes all images back. */
+    returns<void> clear_images()
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_run_clear_images(get(), &owned);
+        return detail::done(status, owned);
+    }
+    /** oxp_run_set_audio: a WAV, FLAC or MP3 file, preprocessed as the package says. */
+    returns<void> set_audio(byte_view file, maybe<cancel> stop = {})
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_run_set_audio(get(), file.data(), file.size(), stop.get(), &owned);
+        return detail::done(status, owned);
+    }
+    /** oxp_run_set_audio_samples: the same with samples, interleaved if there are several channels. */
+    returns<void> set_audio_samples(span<const float> samples, std::uint32_t channels, std::uint32_t sample_rate,
+                                    maybe<cancel> stop = {})
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_run_set_audio_samples(get(), samples.data(), samples.size(), channels,
+                                                            sample_rate, stop.get(), &owned);
+        return detail::done(status, owned);
+    }
+    /** oxp_run_clear_audio: takes the sound back. */
+    returns<void> clear_audio()
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_run_clear_audio(get(), &owned);
+        return detail::done(status, owned);
+    }
+    /**
      * oxp_run_get_tensor: a value of the run, "component.port", without a copy; borrowed until
      * the next call on the run that changes it, or until the run ends.
      */

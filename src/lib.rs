@@ -9,6 +9,7 @@
 mod capi;
 pub mod component;
 pub mod generation;
+pub mod media;
 #[cfg(feature = "native")]
 pub mod native;
 #[cfg(feature = "ort")]

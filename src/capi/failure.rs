@@ -150,6 +150,7 @@ fn pipeline_code(error: &PipelineError) -> i32 {
         ErrorKind::Io => OXP_ERR_IO,
         ErrorKind::Tokenizer => OXP_ERR_TOKENIZER,
         ErrorKind::Template => OXP_ERR_CHAT_TEMPLATE,
+        ErrorKind::BadMedia => OXP_ERR_INVALID_MEDIA,
         ErrorKind::OutOfMemory => OXP_ERR_OUT_OF_MEMORY,
         ErrorKind::Cancelled => OXP_ERR_CANCELLED,
         ErrorKind::DeadlineExceeded => OXP_ERR_DEADLINE_EXCEEDED,

@@ -45,6 +45,7 @@ mod overlap;
 mod pipeline;
 mod ports;
 mod run;
+mod run_media;
 mod run_values;
 mod runtime;
 mod session;

@@ -138,7 +138,7 @@ impl State for RunState {
 
 impl RunState {
     /// The failure of a call that [`control`](Self::control) may end.
-    fn late(&self, failure: impl Into<Failure>) -> Failure {
+    pub fn late(&self, failure: impl Into<Failure>) -> Failure {
         let limit = Limit {
             key: "timeout_ms",
             time: self.timeout,
@@ -146,7 +146,7 @@ impl RunState {
         limit.name(failure)
     }
 
-    fn control(&self, cancel: *const oxp_cancel) -> Result<RunControl> {
+    pub fn control(&self, cancel: *const oxp_cancel) -> Result<RunControl> {
         let control = cancel::control(cancel, self.timeout)?;
         cancel::check(&control).map_err(|failure| self.late(failure))?;
         self.test_hook.reached();

@@ -82,6 +82,9 @@ pub const OXP_ERR_TOKENIZER: i32 = -70;
 /// A chat template does not parse, or failed while it was filled in.
 pub const OXP_ERR_CHAT_TEMPLATE: i32 = -71;
 
+/// An image or a sound cannot be decoded, or not be preprocessed as the package says.
+pub const OXP_ERR_INVALID_MEDIA: i32 = -80;
+
 /// The name of a status code, "OXP_ERR_BUSY"; "unknown status" for a number that is none.
 /// A static string, never to be freed. Any thread.
 #[unsafe(no_mangle)]
@@ -120,6 +123,7 @@ pub extern "C" fn oxp_status_name(status: i32) -> *const c_char {
         OXP_ERR_RUN_FAILED => c"OXP_ERR_RUN_FAILED",
         OXP_ERR_TOKENIZER => c"OXP_ERR_TOKENIZER",
         OXP_ERR_CHAT_TEMPLATE => c"OXP_ERR_CHAT_TEMPLATE",
+        OXP_ERR_INVALID_MEDIA => c"OXP_ERR_INVALID_MEDIA",
         _ => c"unknown status",
     };
     name.as_ptr()

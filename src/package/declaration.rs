@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use crate::media::ImagePlaceholders;
+use crate::media::audio::AudioProgram;
+use crate::media::image::ImageProgram;
 use crate::runtime::OrtSettings;
 
 use super::Location;
@@ -60,6 +63,29 @@ pub(crate) struct Declaration {
     pub eos_token_ids: Vec<Said<i32>>,
     /// Token ids of a role, by the names of [`TOKEN_ROLES`].
     pub token_roles: Vec<(&'static str, i32)>,
+    pub media: MediaDeclaration,
+}
+
+/// What becomes of the images and the sound that a host gives.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MediaDeclaration {
+    pub image: Option<ImageDeclaration>,
+    pub audio: Option<AudioDeclaration>,
+    pub vision: Option<Said<ImagePlaceholders>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ImageDeclaration {
+    pub program: ImageProgram,
+    /// The input of each of the program's outputs.
+    pub ports: Vec<Said<Address>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct AudioDeclaration {
+    pub program: AudioProgram,
+    /// The input of each of the program's outputs.
+    pub ports: Vec<Said<Address>>,
 }
 
 #[derive(Clone, Debug)]

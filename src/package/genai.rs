@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use crate::runtime::OrtSettings;
 
 use super::declaration::{
-    ComponentDeclaration, Declaration, GenerationDefaults, IoDeclaration, LengthOf, Phase, Said,
-    StrategyDeclaration, StrategyKind,
+    ComponentDeclaration, Declaration, GenerationDefaults, IoDeclaration, LengthOf, MediaDeclaration, Phase,
+    Said, StrategyDeclaration, StrategyKind,
 };
 use super::document::{Cursor, Document, Fields};
 use super::genai_ports::{DecoderNames, EmbeddingNames, EncoderNames, GenaiPorts, Name, Part, Stage};
@@ -93,6 +93,7 @@ pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), Pac
             context_length,
             generation: read_search(search, context_length)?,
             eos_token_ids: eos.unwrap_or_default(),
+            media: MediaDeclaration::default(),
             token_roles,
         },
         GenaiPorts { parts: reader.parts },

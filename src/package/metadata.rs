@@ -9,16 +9,20 @@ use super::declaration::*;
 use super::document::{Cursor, Document};
 use super::generation_defaults::{read_generation, read_tokens};
 use super::io_bindings::read_io;
+use super::media::{read_preprocessing, read_vision};
 use super::strategy::read_strategy;
 use super::{Location, PackageError, PackageErrorKind};
 
 /// Capabilities that a package may require and that this version has.
 const CAPABILITIES: &[&str] = &[
+    "audio_preprocessing_program",
     "autoregressive",
     "composite",
+    "image_preprocessing_program",
     "iterative",
     "multi_component",
     "nested_autoregressive",
+    "packed_image_outputs",
     "phases",
     "shared_buffer",
     "single_pass",
@@ -45,9 +49,10 @@ pub(super) fn read(document: &Document) -> Result<Declaration, PackageError> {
             section.warn("not used by this version; generation goes token by token");
         }
     }
-    if let Some(section) = fields.get("preprocessing") {
-        section.warn("not done by this version; set the components' input tensors yourself");
-    }
+    let mut media = match fields.get("preprocessing") {
+        Some(section) => read_preprocessing(&section)?,
+        None => MediaDeclaration::default(),
+    };
 
     let model = fields.get("model");
     let pipeline = fields.get("pipeline");
@@ -78,6 +83,8 @@ pub(super) fn read(document: &Document) -> Result<Declaration, PackageError> {
         }
         None => single_component(&root, model_io.as_ref(), strategy)?,
     };
+    media.vision = declaration.media.vision.take();
+    declaration.media = media;
     declaration.context_length = context_length;
     declaration.generation = generation;
     declaration.eos_token_ids = tokens_eos.or(generation_eos).unwrap_or_default();
@@ -137,6 +144,7 @@ fn single_component(
         generation: GenerationDefaults::default(),
         eos_token_ids: Vec::new(),
         token_roles: Vec::new(),
+        media: MediaDeclaration::default(),
     })
 }
 
@@ -179,9 +187,13 @@ fn read_pipeline(pipeline: &Cursor<'_>, strategy: Option<Cursor<'_>>) -> Result<
         Some(at) => read_positions(&at)?,
         None => Positions::default(),
     };
-    if let Some(vision) = fields.get("vision") {
-        read_vision(&vision)?;
-    }
+    let media = MediaDeclaration {
+        vision: match fields.get("vision") {
+            Some(vision) => read_vision(&vision)?,
+            None => None,
+        },
+        ..MediaDeclaration::default()
+    };
     if let Some(audio) = fields.get("audio") {
         read_audio(&audio)?;
     }
@@ -198,6 +210,7 @@ fn read_pipeline(pipeline: &Cursor<'_>, strategy: Option<Cursor<'_>>) -> Result<
         generation: GenerationDefaults::default(),
         eos_token_ids: Vec::new(),
         token_roles: Vec::new(),
+        media,
     })
 }
 
@@ -279,7 +292,7 @@ fn read_edge(edge: &Cursor<'_>) -> Result<EdgeDeclaration, PackageError> {
     Ok(EdgeDeclaration { from, to, dtype })
 }
 
-fn address(at: &Cursor<'_>) -> Result<Said<Address>, PackageError> {
+pub(super) fn address(at: &Cursor<'_>) -> Result<Said<Address>, PackageError> {
     let text = at.text()?;
     match text.split_once('.') {
         Some((component, port)) if !component.is_empty() && !port.is_empty() => Ok(Said {
@@ -293,7 +306,7 @@ fn address(at: &Cursor<'_>) -> Result<Said<Address>, PackageError> {
     }
 }
 
-fn read_dtype(at: &Cursor<'_>) -> Result<DataType, PackageError> {
+pub(super) fn read_dtype(at: &Cursor<'_>) -> Result<DataType, PackageError> {
     const SHORT: [(&str, DataType); 10] = [
         ("fp32", DataType::Float32),
         ("fp16", DataType::Float16),
@@ -454,29 +467,6 @@ fn read_positions(at: &Cursor<'_>) -> Result<Positions, PackageError> {
         coordinates: by_processor.then_some(continuation),
         input,
     })
-}
-
-/// Image placeholders; the names of ids and counts are checked, and nothing is done.
-fn read_vision(at: &Cursor<'_>) -> Result<(), PackageError> {
-    let mut fields = at.fields()?;
-    for id in [
-        "image_placeholder_token_id",
-        "image_token_id",
-        "row_separator_token_id",
-        "column_separator_token_id",
-    ] {
-        fields.get(id).map(|id| id.token_id()).transpose()?;
-    }
-    for count in ["tokens_per_tile", "tokens_per_patch"] {
-        fields.get(count).map(|count| count.count(1)).transpose()?;
-    }
-    if let Some(source) = fields.get("token_count_source") {
-        source.one_of(&[("per_tile", ()), ("per_patch", ()), ("from_grid", ())])?;
-    }
-    fields.skip(&["thumbnail_order"]);
-    fields.finish();
-    at.warn("image placeholders are not expanded by this version; append the expanded prompt");
-    Ok(())
 }
 
 /// Where the sound is and at what rate: for whoever plays it.

@@ -7,6 +7,7 @@
 //!
 //! From outside: [`PackageSource`], [`PackageError`] and [`Phase`].
 
+mod audio;
 mod declaration;
 mod document;
 mod error;
@@ -18,6 +19,7 @@ mod io_bindings;
 mod iteration;
 mod json;
 mod kept;
+mod media;
 mod metadata;
 mod nested;
 mod open;
@@ -41,6 +43,6 @@ pub(crate) use open::{Package, Resolved};
 pub(crate) use outline::ModelOutline;
 pub(crate) use scheduler::{BetaSchedule, Prediction, Scheduler, SchedulerConfig, SchedulerKind, Spacing};
 pub(crate) use spec::{
-    Buffer, ComponentSpec, InputDim, InputSource, InputSpec, Iteration, LoopState, Nested, NestedFeed,
-    OutputDim, OutputRef, OutputRole, OutputSpec, PipelineSpec, PreEmbedder, TokenLoop,
+    Buffer, ComponentSpec, InputDim, InputSource, InputSpec, Iteration, LoopState, MediaInput, Nested,
+    NestedFeed, OutputDim, OutputRef, OutputRole, OutputSpec, PipelineSpec, PreEmbedder, TokenLoop,
 };

@@ -7,6 +7,7 @@ use super::declaration::{
 };
 use super::iteration;
 use super::kept;
+use super::media::resolve_media;
 use super::nested::{self, OUTPUT_CODES};
 use super::roles::{self, Roles};
 use super::spec::{
@@ -110,8 +111,10 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
     let nested = nested::resolve(structure, ios, inner_logits, source)?;
     check_embedders(structure, &components, &edges, ios)?;
     let context_length = kept::context_length(declaration.context_length, token_loop, &components);
+    let media = resolve_media(declaration, ios, &components)?;
     Ok(PipelineSpec {
         components,
+        media,
         order: structure.order.clone(),
         token_loop,
         nested,

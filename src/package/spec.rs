@@ -1,4 +1,7 @@
 use crate::component::{ComponentIo, DataType, Shape};
+use crate::media::audio::AudioProgram;
+use crate::media::image::ImageProgram;
+use crate::media::{ImagePlaceholders, PortLayout};
 
 use super::declaration::{Continuation, GenerationDefaults, LengthOf, Phase, Said};
 use super::scheduler::Scheduler;
@@ -25,6 +28,24 @@ pub(crate) struct PipelineSpec {
     /// The most tokens that the model takes.
     pub context_length: Option<u64>,
     pub eos_token_ids: Vec<i32>,
+    pub media: MediaSpec,
+}
+
+/// What becomes of the images and the sound that a host gives.
+#[derive(Debug, Default)]
+pub(crate) struct MediaSpec {
+    /// The program and the input of each of its outputs.
+    pub image: Option<(ImageProgram, Vec<MediaInput>)>,
+    pub audio: Option<(AudioProgram, Vec<MediaInput>)>,
+    pub placeholders: Option<ImagePlaceholders>,
+}
+
+/// An input that a preprocessing program feeds.
+#[derive(Clone, Debug)]
+pub(crate) struct MediaInput {
+    pub component: usize,
+    pub input: usize,
+    pub layout: PortLayout,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

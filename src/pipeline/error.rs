@@ -3,6 +3,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use crate::component::{ComponentError, ComponentErrorKind, display_shape, listed, shown};
+use crate::media::MediaError;
 use crate::package::{PackageError, PackageErrorKind};
 use crate::text::TextError;
 
@@ -150,6 +151,19 @@ pub enum RequestError {
     },
     #[error("{what}: {message}")]
     InvalidSetting { what: &'static str, message: String },
+    #[error(
+        "the package does not say how {kind} become tensors ({section}); set the components' input tensors yourself"
+    )]
+    NoPreprocessing {
+        kind: &'static str,
+        section: &'static str,
+    },
+    #[error(transparent)]
+    Media(MediaError),
+    #[error(
+        "{waiting} images have no placeholder (token {placeholder}) in the prompt; append text that has one for each"
+    )]
+    WaitingImages { waiting: usize, placeholder: i32 },
 }
 
 /// The kinds of failure that a caller may want to tell apart.
@@ -181,6 +195,8 @@ pub enum ErrorKind {
     Io,
     Tokenizer,
     Template,
+    /// An image or a sound cannot be decoded, or not be preprocessed as the package says.
+    BadMedia,
     OutOfMemory,
     Cancelled,
     DeadlineExceeded,
@@ -322,8 +338,10 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::NoTokenLoop { .. }
         | R::NoLogits
         | R::NoSteps
+        | R::WaitingImages { .. }
         | R::PromptEnded => ErrorKind::InvalidState,
-        R::NoTokenizer => ErrorKind::Unsupported,
+        R::NoTokenizer | R::NoPreprocessing { .. } => ErrorKind::Unsupported,
+        R::Media(_) => ErrorKind::BadMedia,
         R::NanLogits { .. }
         | R::EmptyLogits { .. }
         | R::CarriedShape { .. }

@@ -14,6 +14,7 @@ mod describe;
 mod error;
 mod event;
 mod execute;
+mod media;
 mod nested;
 mod open;
 mod pool;

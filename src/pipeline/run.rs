@@ -8,10 +8,11 @@ use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec,
 
 use super::convert::write_integers;
 use super::denoise::Steps;
+use super::media::Media;
 use super::nested::Frames;
 use super::open::vocabulary;
 use super::pool::{Pool, at_port};
-use super::request::{self, Activity, Found};
+use super::request::{self, Activity};
 use super::step::follows_tokens;
 use super::transcript::Transcript;
 use super::{Event, Pipeline, PipelineError, RequestError, Timings};
@@ -93,6 +94,7 @@ pub struct Run {
     pub(super) transcript: Transcript,
     pub(super) pool: Pool,
     pub(super) activity: Activity,
+    pub(super) media: Media,
     /// How many of the tokens the caches hold.
     pub(super) ran: usize,
     /// Whether the decoder keeps a cache, so that a step needs only the new tokens.
@@ -174,6 +176,7 @@ impl Run {
             transcript: Transcript::new(pipeline.tokenizer().filter(|_| spec.nested.is_none())),
             pool,
             activity: Activity::new(spec),
+            media: Media::default(),
             ran: 0,
             keeps_cache,
             last_logits_only: !settings.all_logits && !feeds_logits(spec),
@@ -223,7 +226,7 @@ impl Run {
             })?;
             *slot = copy;
         }
-        self.input_changed(&found);
+        self.value_changed(found.index);
         Ok(())
     }
 
@@ -237,13 +240,14 @@ impl Run {
             if let Some(slot) = self.pool.given_mut(at) {
                 slot.clear();
             }
-            self.input_changed(&found);
+            self.value_changed(found.index);
         }
         Ok(())
     }
 
-    fn input_changed(&mut self, found: &Found<'_>) {
-        self.spoil(found.index);
+    /// A value that the request brings for a component has changed.
+    pub(super) fn value_changed(&mut self, component: usize) {
+        self.spoil(component);
         if self.finished == Some(FinishReason::Completed) {
             self.finished = None;
         }
@@ -267,12 +271,14 @@ impl Run {
         }
     }
 
-    /// Appends prompt tokens. After a finished answer this starts the next turn.
+    /// Appends prompt tokens. After a finished answer this starts the next turn. Placeholders of
+    /// images that were added become the tokens of these.
     pub fn append_tokens(&mut self, ids: &[i32]) -> Result<(), PipelineError> {
         self.need_tokens_read("append_tokens")?;
+        let (ids, images) = self.place_images(ids)?;
         let shared = self.pipeline.shared();
         if let Some(size) = vocabulary(&shared.spec, shared.tokenizer.as_deref()) {
-            for &id in ids {
+            for &id in ids.iter() {
                 if !usize::try_from(id).is_ok_and(|id| id < size) {
                     return Err(RequestError::TokenOutOfRange { id, size }.into());
                 }
@@ -296,7 +302,8 @@ impl Run {
             if pre_embedder.is_some() && self.transcript.chosen().next().is_some() {
                 return Err(RequestError::PromptEnded.into());
             }
-            self.transcript.append(ids);
+            self.media.place(self.transcript.len(), &images);
+            self.transcript.append(&ids);
             self.tokens_changed();
         }
         Ok(())
@@ -329,8 +336,9 @@ impl Run {
     pub fn append_text(&mut self, text: &str, add_special: bool) -> Result<usize, PipelineError> {
         let tokenizer = self.pipeline.tokenizer().ok_or(RequestError::NoTokenizer)?;
         let ids = tokenizer.encode(text, add_special)?;
+        let before = self.transcript.len();
         self.append_tokens(&ids)?;
-        Ok(ids.len())
+        Ok(self.transcript.len() - before)
     }
 
     /// Feeds what has not run yet, chooses a token and appends it. An iterative package takes
@@ -338,6 +346,7 @@ impl Run {
     /// package without a loop runs once and gives that.
     pub fn step(&mut self, control: &RunControl) -> Result<Event, PipelineError> {
         self.refuse_finished()?;
+        self.refuse_waiting_images()?;
         let Some(token_loop) = self.token_loop() else {
             let pipeline = self.pipeline.clone();
             let (progress, timings) = match &pipeline.shared().spec.iteration {
@@ -389,6 +398,7 @@ impl Run {
     pub fn forward(&mut self, control: &RunControl) -> Result<(), PipelineError> {
         self.refuse_finished()?;
         let token_loop = self.need_token_loop("forward")?;
+        self.refuse_waiting_images()?;
         self.feed(token_loop, control)?;
         Ok(())
     }
@@ -488,6 +498,7 @@ impl Run {
             // Nothing goes, so nothing changes: a finished answer stays finished.
             return Ok(());
         }
+        self.media.check_rewind(len)?;
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
         // The last token runs again, for its logits.
@@ -515,6 +526,7 @@ impl Run {
                 .truncate(self.transcript.chosen().count(), nested.groups);
             self.publish_codes(nested)?;
         }
+        self.media.truncate(len);
         self.tokens_changed();
         Ok(())
     }

@@ -41,7 +41,7 @@ pub fn without_comments(text: &str) -> String {
 }
 
 /// The source files, in the order in which their items stand in the header.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 19] = [
     "version",
     "status",
     "error",
@@ -59,6 +59,7 @@ const SOURCES: [&str; 18] = [
     "pipeline",
     "run",
     "run_values",
+    "run_media",
     "tokenizer",
 ];
 const MORE_SOURCES: [&str; 2] = ["decode_stream", "chat"];

@@ -259,6 +259,85 @@ pipeline:
     fs::write(folder.join("inference_metadata.yaml"), metadata).expect("a file can be written");
 }
 
+/// Writes the package that media.c runs. Tokens are 0 to 7; each is followed by itself plus the
+/// means of all images, each a quarter of its bytes, plus eight times the largest sample of the
+/// sound, modulo 8. Token 6 stands for an image, which is token 5 twice.
+pub fn write_media_package(folder: &Path) {
+    let vision = Model::new()
+        .opset("", 17)
+        .input("pixels", FLOAT, "[n, 3, 2, 2]")
+        .output("features", FLOAT, "[1, n]")
+        .initializer(Tensor::ints("row", &[2], &[1, -1]))
+        .node(Node::new("ReduceMean", &["pixels"], &["mean"]).ints("axes", &[1, 2, 3]))
+        .node(Node::new("Reshape", &["mean", "row"], &["features"]));
+    let hearing = Model::new()
+        .opset("", 17)
+        .input("wave", FLOAT, "[1, n]")
+        .output("loudness", FLOAT, "[1, 1]")
+        .initializer(Tensor::floats("eight", &[], &[8.0]))
+        .node(Node::new("ReduceMax", &["wave"], &["largest"]).ints("axes", &[1]))
+        .node(Node::new("Mul", &["largest", "eight"], &["loudness"]));
+    let decoder = Model::new()
+        .input("input_ids", INT64, "[1, s]")
+        .input("features", FLOAT, "[1, n]")
+        .input("loudness", FLOAT, "[1, m]")
+        .output("logits", FLOAT, "[1, s, 8]")
+        .initializer(Tensor::ints("depth", &[1], &[8]))
+        .initializer(Tensor::floats("values", &[2], &[0.0, 1.0]))
+        .node(Node::new("Concat", &["features", "loudness"], &["seen"]).int("axis", 1))
+        .node(Node::new("ReduceSum", &["seen"], &["sum"]).int("keepdims", 0))
+        .node(Node::new("Cast", &["sum"], &["more"]).int("to", INT64.into()))
+        .node(Node::new("Add", &["input_ids", "more"], &["next"]))
+        .node(Node::new("Mod", &["next", "depth"], &["id"]))
+        .node(Node::new("OneHot", &["id", "depth", "values"], &["logits"]));
+    let metadata = "\
+schema_version: v1
+required_capabilities: [image_preprocessing_program, audio_preprocessing_program]
+preprocessing:
+  image:
+    transforms:
+      - {op: decode, outputs: [image]}
+      - {op: resize, inputs: [image], outputs: [small], size: 2, interpolation: nearest}
+      - {op: rescale, inputs: [small], outputs: [scaled], scale: 0.25}
+    outputs:
+      - {source: scaled, name: vision.pixels, content: pixels, dtype: float32}
+  audio:
+    transforms:
+      - {op: decode, outputs: [samples]}
+      - {op: resample, inputs: [samples], outputs: [resampled], sample_rate: 8000}
+    outputs:
+      - {source: resampled, name: hearing.wave, content: waveform, dtype: float32}
+pipeline:
+  models:
+    vision: {filename: vision.onnx, type: vision_encoder}
+    hearing: {filename: hearing.onnx, type: audio_encoder}
+    decoder:
+      filename: decoder.onnx
+      type: decoder
+      io:
+        token_input: input_ids
+        logits_output: logits
+        optional_inputs:
+          features: {presence: image, absent: {kind: zeros, shape: [1, 1]}}
+          loudness: {presence: audio, absent: {kind: zeros, shape: [1, 1]}}
+  dataflow:
+    - {from: vision.features, to: decoder.features}
+    - {from: hearing.loudness, to: decoder.loudness}
+  phases:
+    vision: {run_on: prompt_only, when_present: image}
+    hearing: {run_on: prompt_only, when_present: audio}
+  vision: {image_placeholder_token_id: 6, image_token_id: 5, token_count_source: per_tile, tokens_per_tile: 2}
+";
+    for (name, bytes) in [
+        ("vision.onnx", vision.encode()),
+        ("hearing.onnx", hearing.encode()),
+        ("decoder.onnx", decoder.encode()),
+        ("inference_metadata.yaml", metadata.into()),
+    ] {
+        fs::write(folder.join(name), bytes).expect("a file can be written");
+    }
+}
+
 /// Writes a package of one slow component, which runs once.
 pub fn write_slow_package(folder: &Path) {
     let metadata = "\
@@ -276,6 +355,7 @@ pub fn package_models() -> Vec<(&'static str, Vec<u8>)> {
     let identity: Vec<f32> = (0..64).map(|at| f32::from(at % 9 == 0)).collect();
     let successor: Vec<f32> = (0..64).map(|at| f32::from((at / 8 + 1) % 8 == at % 8)).collect();
     let vision = Model::new()
+        .opset("", 17)
         .input("pixel_values", FLOAT, "[1, 8]")
         .output("features", FLOAT, "[1, 8]")
         .initializer(Tensor::floats("two", &[], &[2.0]))
@@ -367,6 +447,13 @@ pipeline:
   strategy:
     kind: autoregressive
     decoder: decoder
+preprocessing:
+  image:
+    transforms: [{ op: decode }]
+    outputs: [{ name: probe.value, content: original_size, dtype: float32 }]
+  audio:
+    transforms: [{ op: decode }]
+    outputs: [{ name: probe.value, content: waveform, dtype: float32 }]
 ";
 
 const TOKENIZER: &str = r#"{

@@ -116,6 +116,16 @@ pub fn guided_package_folder() -> &'static Path {
     &FOLDER
 }
 
+/// The package of [`models::write_media_package`], made once.
+pub fn media_package_folder() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let folder = scratch("media_package");
+        models::write_media_package(&folder);
+        folder
+    });
+    &FOLDER
+}
+
 /// A compiled program.
 pub struct Program {
     pub name: String,
@@ -312,6 +322,18 @@ fn iterative() {
         &[
             path(iterative_package_folder()),
             path(guided_package_folder()),
+            "BACKEND",
+        ],
+    );
+}
+
+#[test]
+fn media() {
+    check(
+        "media",
+        &[
+            path(media_package_folder()),
+            path(iterative_package_folder()),
             "BACKEND",
         ],
     );

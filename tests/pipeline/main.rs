@@ -4,12 +4,14 @@
 mod diffusion;
 mod fake;
 mod genai;
+mod images;
 mod iterative;
 mod masked_diffusion;
 mod nested;
 mod package_errors;
 mod phases;
 mod schedulers;
+mod sounds;
 mod step_loop;
 mod tiny;
 mod transactions;

@@ -1,0 +1,221 @@
+//! A program over one sound.
+
+use super::decode::{MAX_SAMPLES, Sound};
+use super::mel::Features;
+use super::program::{AudioContent, AudioOp, AudioProgram, Step};
+use super::resample::resample;
+use crate::media::tensor::{PortLayout, Sink, Tensor, no_rank};
+use crate::media::{MediaError, room};
+
+/// What a program has made of a sound: a tensor for each of its outputs.
+pub type PreparedSound = Vec<Tensor>;
+
+enum Value {
+    Samples {
+        rate: u32,
+        samples: Vec<f32>,
+        valid: usize,
+    },
+    Features {
+        features: Features,
+        valid: usize,
+    },
+    /// How many of how many.
+    Valid(usize, usize),
+}
+
+impl AudioProgram {
+    /// Runs the program over a sound. `ports` says of each output what its port declares.
+    pub fn run(&self, sound: &Sound, ports: &[PortLayout]) -> Result<PreparedSound, MediaError> {
+        let mut values: Vec<Value> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            let value = evaluate(step, &values, sound)?;
+            values.push(value);
+        }
+        let unknown = PortLayout::default();
+        let mut tensors = Vec::with_capacity(self.outputs.len());
+        for (index, (source, output)) in self.outputs.iter().enumerate() {
+            let port = ports.get(index).unwrap_or(&unknown);
+            let value = values.get(*source).ok_or_else(misfit)?;
+            let tensor = tensor(value, output.content, output.dtype, port);
+            tensors.push(tensor.map_err(|error| match error {
+                MediaError::Unfit { message } => MediaError::unfit(format!("for {}: {message}", output.name)),
+                other => other,
+            })?);
+        }
+        Ok(tensors)
+    }
+}
+
+/// A transform of what it is not for: the program was checked, so that there is none.
+fn misfit() -> MediaError {
+    MediaError::unfit("a transform has nothing to work on")
+}
+
+fn copied(samples: &[f32]) -> Result<Vec<f32>, MediaError> {
+    let mut copy = room(samples.len())?;
+    copy.extend_from_slice(samples);
+    Ok(copy)
+}
+
+fn evaluate(step: &Step, values: &[Value], sound: &Sound) -> Result<Value, MediaError> {
+    if step.op == AudioOp::Decode {
+        return Ok(Value::Samples {
+            rate: sound.rate(),
+            valid: sound.samples().len(),
+            samples: copied(sound.samples())?,
+        });
+    }
+    match values.get(step.input).ok_or_else(misfit)? {
+        Value::Samples { rate, samples, valid } => of_samples(&step.op, *rate, samples, *valid),
+        Value::Features { features, valid } => match step.op {
+            AudioOp::WhisperScale => Ok(Value::Features {
+                features: whisper_scale(features)?,
+                valid: *valid,
+            }),
+            AudioOp::EmitValid | AudioOp::EmitValidityMask => Ok(Value::Valid(*valid, features.frames)),
+            _ => Err(misfit()),
+        },
+        Value::Valid(..) => Err(misfit()),
+    }
+}
+
+fn of_samples(op: &AudioOp, rate: u32, samples: &[f32], valid: usize) -> Result<Value, MediaError> {
+    let (rate, samples, valid) = match op {
+        AudioOp::Resample { rate: to } => {
+            let samples = resample(samples, rate, *to)?;
+            (*to, samples, None)
+        }
+        AudioOp::Rescale { scale } => {
+            let mut scaled = copied(samples)?;
+            for sample in &mut scaled {
+                *sample = (f64::from(*sample) * scale) as f32;
+            }
+            (rate, scaled, Some(valid))
+        }
+        AudioOp::ZeroMeanUnitVariance => (rate, standardized(samples, valid)?, Some(valid)),
+        AudioOp::Window {
+            length,
+            value,
+            cut,
+            pad,
+        } => {
+            let have = samples.len();
+            if have > *length && !cut {
+                return Err(MediaError::unfit(format!(
+                    "the sound has {have} samples, and the model takes {length}"
+                )));
+            }
+            let kept = have.min(*length);
+            let length = if *pad { *length } else { kept };
+            if length > MAX_SAMPLES {
+                return Err(MediaError::TooLarge {
+                    what: "a sound",
+                    found: format!("{length} samples"),
+                    most: MAX_SAMPLES.to_string(),
+                });
+            }
+            let mut window = room(length)?;
+            window.extend(samples.iter().take(kept));
+            window.resize(length, *value);
+            (rate, window, Some(valid.min(kept)))
+        }
+        AudioOp::LogMel(mel) => {
+            if rate != mel.rate {
+                return Err(MediaError::unfit(format!(
+                    "the sound has {rate} samples in a second, and the model takes {}; the package does not resample",
+                    mel.rate
+                )));
+            }
+            let features = mel.features(samples)?;
+            return Ok(Value::Features {
+                valid: valid.div_ceil(mel.hop).min(features.frames),
+                features,
+            });
+        }
+        AudioOp::EmitValid | AudioOp::EmitValidityMask => return Ok(Value::Valid(valid, samples.len())),
+        _ => return Err(misfit()),
+    };
+    Ok(Value::Samples {
+        rate,
+        valid: valid.unwrap_or(samples.len()),
+        samples,
+    })
+}
+
+/// Mean and variance are those of the sound, without what a window adds; that becomes 0.
+fn standardized(samples: &[f32], valid: usize) -> Result<Vec<f32>, MediaError> {
+    let sound = samples.get(..valid).unwrap_or(samples);
+    let count = sound.len().max(1) as f64;
+    let mut mean = 0.0;
+    for &sample in sound {
+        mean += f64::from(sample);
+    }
+    mean /= count;
+    let mut variance = 0.0;
+    for &sample in sound {
+        variance += (f64::from(sample) - mean) * (f64::from(sample) - mean);
+    }
+    let divisor = (variance / count + 1e-7).sqrt();
+    let mut scaled = copied(samples)?;
+    for (index, sample) in scaled.iter_mut().enumerate() {
+        *sample = match index < sound.len() {
+            true => ((f64::from(*sample) - mean) / divisor) as f32,
+            false => 0.0,
+        };
+    }
+    Ok(scaled)
+}
+
+fn whisper_scale(features: &Features) -> Result<Features, MediaError> {
+    let mut numbers = copied(&features.numbers)?;
+    let largest = numbers.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    for number in &mut numbers {
+        *number = (number.max(largest - 8.0) + 4.0) / 4.0;
+    }
+    Ok(Features { numbers, ..*features })
+}
+
+fn tensor(
+    value: &Value,
+    content: AudioContent,
+    dtype: crate::component::DataType,
+    port: &PortLayout,
+) -> Result<Tensor, MediaError> {
+    // A port may leave out the dim of 1 before the others.
+    let shaped = |dims: &[usize]| match port.rank() {
+        Some(rank) if rank + 1 == dims.len() => Ok(dims.get(1..).unwrap_or_default().to_vec()),
+        Some(rank) if rank != dims.len() => Err(no_rank(port, &format!("this has {}", dims.len()))),
+        _ => Ok(dims.to_vec()),
+    };
+    match (value, content) {
+        (Value::Samples { samples, .. }, AudioContent::Waveform) => {
+            let shape = shaped(&[1, samples.len()])?;
+            let mut sink = Sink::new(dtype, samples.len())?;
+            sink.floats(samples.iter().copied());
+            Ok(sink.done(&shape))
+        }
+        (Value::Features { features, .. }, AudioContent::Features) => {
+            let shape = shaped(&[1, features.bins, features.frames])?;
+            let mut sink = Sink::new(dtype, features.numbers.len())?;
+            sink.floats(features.numbers.iter().copied());
+            Ok(sink.done(&shape))
+        }
+        (Value::Valid(valid, _), AudioContent::Length) => {
+            let shape = match port.rank() {
+                Some(2) => vec![1, 1],
+                _ => shaped(&[1])?,
+            };
+            let mut sink = Sink::new(dtype, 1)?;
+            sink.integer(*valid as i64);
+            Ok(sink.done(&shape))
+        }
+        (Value::Valid(valid, all), AudioContent::ValidityMask) => {
+            let shape = shaped(&[1, *all])?;
+            let mut sink = Sink::new(dtype, *all)?;
+            (0..*all).for_each(|index| sink.integer(i64::from(index < *valid)));
+            Ok(sink.done(&shape))
+        }
+        _ => Err(misfit()),
+    }
+}

@@ -1,0 +1,32 @@
+/// Why an image or a sound cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MediaError {
+    /// The first bytes are those of no format that is read.
+    #[error("the {kind} is in no known format; {known} are read")]
+    UnknownFormat { kind: &'static str, known: &'static str },
+    #[error("the {kind} cannot be decoded: {message}")]
+    Malformed { kind: &'static str, message: String },
+    #[error("{what} of {found} is too large; the most is {most}")]
+    TooLarge {
+        what: &'static str,
+        found: String,
+        most: String,
+    },
+    /// What the caller says about raw pixels or samples does not fit them.
+    #[error("{message}")]
+    Argument { message: String },
+    /// A preprocessing program cannot be done with this image or sound.
+    #[error("{message}")]
+    Unfit { message: String },
+    #[error("no memory for {bytes} bytes")]
+    OutOfMemory { bytes: u64 },
+}
+
+impl MediaError {
+    pub(super) fn unfit(message: impl Into<String>) -> Self {
+        MediaError::Unfit {
+            message: message.into(),
+        }
+    }
+}

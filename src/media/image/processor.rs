@@ -1,0 +1,235 @@
+//! Programs for the image processors of Hugging Face's transformers, out of a
+//! preprocessor_config.json.
+//!
+//! CLIP, SigLIP, ViT, DeiT, BLIP and Qwen2-VL (also Qwen2.5-VL), with their defaults as of
+//! transformers 4.57, with and without "Fast" in the name.
+
+use serde_json::Value;
+
+use super::program::{
+    Content, FeatureOrder, Fit, ImageOp, ImageOutput, ImageProgram, ImageTransform, PatchOrder, Patchify,
+};
+use super::resize::Filter;
+use super::rgb::MAX_SIDE;
+use crate::component::DataType;
+use crate::media::config::{ConfigError, count, count_or, flag};
+
+const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
+const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
+const HALF: [f32; 3] = [0.5; 3];
+
+/// The inputs that a processor's results are for, `component.port`.
+#[derive(Clone, Debug)]
+pub struct ProcessorPorts {
+    /// `pixel_values`, and the type that the port has.
+    pub pixels: (String, DataType),
+    /// `image_grid_thw`, where the model has it.
+    pub grid: Option<(String, DataType)>,
+}
+
+/// What a kind of processor does where its configuration does not say.
+struct Defaults {
+    size: [usize; 2],
+    /// A size that is one number is that of the shorter side.
+    shortest: bool,
+    filter: Filter,
+    crop: Option<usize>,
+    mean: [f32; 3],
+    std: [f32; 3],
+}
+
+fn defaults(kind: &str) -> Option<Defaults> {
+    let square = |size: usize, filter, mean, std| Defaults {
+        size: [size; 2],
+        shortest: false,
+        filter,
+        crop: None,
+        mean,
+        std,
+    };
+    Some(match kind {
+        "CLIPImageProcessor" | "CLIPFeatureExtractor" => Defaults {
+            shortest: true,
+            crop: Some(224),
+            ..square(224, Filter::Bicubic, CLIP_MEAN, CLIP_STD)
+        },
+        "SiglipImageProcessor" => square(224, Filter::Bicubic, HALF, HALF),
+        "ViTImageProcessor" | "ViTFeatureExtractor" => square(224, Filter::Bilinear, HALF, HALF),
+        "DeiTImageProcessor" | "DeiTFeatureExtractor" => Defaults {
+            crop: Some(224),
+            ..square(256, Filter::Bicubic, HALF, HALF)
+        },
+        "BlipImageProcessor" => square(384, Filter::Bicubic, CLIP_MEAN, CLIP_STD),
+        "Qwen2VLImageProcessor" => square(0, Filter::Bicubic, CLIP_MEAN, CLIP_STD),
+        _ => return None,
+    })
+}
+
+impl ImageProgram {
+    /// The program that does what the processor of a preprocessor_config.json does.
+    pub fn from_preprocessor_config(config: &Value, ports: &ProcessorPorts) -> Result<Self, ConfigError> {
+        let key = match config.get("image_processor_type") {
+            Some(_) => "image_processor_type",
+            None => "feature_extractor_type",
+        };
+        let found = config.get(key).and_then(Value::as_str);
+        let found = found.ok_or_else(|| ConfigError::new("image_processor_type", "it names no processor"))?;
+        let kind = found.strip_suffix("Fast").unwrap_or(found);
+        let defaults = defaults(kind).ok_or_else(|| {
+            ConfigError::new(
+                key,
+                format!(
+                    "\"{found}\" is not done here; CLIP, Siglip, ViT, DeiT, Blip and Qwen2VLImageProcessor are"
+                ),
+            )
+        })?;
+        let qwen = kind == "Qwen2VLImageProcessor";
+        let patchify = qwen.then(|| qwen_patches(config)).transpose()?;
+        let mut ops = vec![ImageOp::Decode];
+        if flag(config, "do_resize", true)? {
+            let fit = match &patchify {
+                Some(patchify) => pixel_area(config, patchify)?,
+                None => fit(config, &defaults)?,
+            };
+            let filter = match config.get("resample").filter(|value| !value.is_null()) {
+                None => defaults.filter,
+                Some(number) => number
+                    .as_u64()
+                    .and_then(Filter::from_pillow)
+                    .ok_or_else(|| ConfigError::new("resample", "it is none of Pillow's filters, 0 to 5"))?,
+            };
+            ops.push(ImageOp::Resize { fit, filter });
+        }
+        if flag(config, "do_center_crop", defaults.crop.is_some())? {
+            let [height, width] = match config.get("crop_size").filter(|value| !value.is_null()) {
+                Some(size) => sides(size, "crop_size")?,
+                None => [defaults.crop.unwrap_or(224); 2],
+            };
+            ops.push(ImageOp::CenterCrop { width, height });
+        }
+        if flag(config, "do_rescale", true)? {
+            let scale = match config.get("rescale_factor") {
+                Some(factor) => factor
+                    .as_f64()
+                    .filter(|factor| factor.is_finite())
+                    .ok_or_else(|| ConfigError::new("rescale_factor", "it is no number"))?,
+                None => 1.0 / 255.0,
+            };
+            ops.push(ImageOp::Rescale { scale });
+        }
+        if flag(config, "do_normalize", true)? {
+            let mean = channels(config, "image_mean", defaults.mean)?;
+            let std = channels(config, "image_std", defaults.std)?;
+            if std.contains(&0.0) {
+                return Err(ConfigError::new("image_std", "0 cannot be divided by"));
+            }
+            ops.push(ImageOp::Normalize { mean, std });
+        }
+        ops.extend(patchify.map(ImageOp::Patchify));
+        let output = |(name, dtype): &(String, DataType), content| ImageOutput {
+            source: None,
+            name: name.clone(),
+            content,
+            dtype: *dtype,
+            pad_value: None,
+        };
+        let mut outputs = vec![output(&ports.pixels, Content::Pixels)];
+        outputs.extend(
+            ports
+                .grid
+                .iter()
+                .map(|port| output(port, Content::GridDimensions)),
+        );
+        let transforms = ops.into_iter().map(|op| ImageTransform {
+            op,
+            inputs: None,
+            outputs: None,
+        });
+        ImageProgram::new(transforms.collect(), outputs)
+            .map_err(|error| ConfigError::new(key, error.to_string()))
+    }
+}
+
+/// Height and width: a number for both, or each by its name.
+fn sides(size: &Value, key: &str) -> Result<[usize; 2], ConfigError> {
+    let side = |value: &Value| count(value, key, MAX_SIDE as u64);
+    match (size.get("height"), size.get("width")) {
+        (Some(height), Some(width)) => Ok([side(height)?, side(width)?]),
+        _ => Ok([side(size)?; 2]),
+    }
+}
+
+fn fit(config: &Value, defaults: &Defaults) -> Result<Fit, ConfigError> {
+    let stretch = |[height, width]: [usize; 2]| Fit::Stretch { width, height };
+    let Some(size) = config.get("size").filter(|value| !value.is_null()) else {
+        return Ok(match defaults.shortest {
+            true => Fit::ShortestEdge {
+                edge: defaults.size[0],
+            },
+            false => stretch(defaults.size),
+        });
+    };
+    let edge = match size.get("shortest_edge") {
+        Some(edge) => Some(edge),
+        None => Some(size).filter(|size| defaults.shortest && size.is_number()),
+    };
+    if size.get("longest_edge").is_some() {
+        return Err(ConfigError::new("size", "a longest_edge is not done here"));
+    }
+    match edge {
+        Some(edge) => Ok(Fit::ShortestEdge {
+            edge: count(edge, "size", MAX_SIDE as u64)?,
+        }),
+        None => Ok(stretch(sides(size, "size")?)),
+    }
+}
+
+fn channels(config: &Value, key: &str, default: [f32; 3]) -> Result<[f32; 3], ConfigError> {
+    let Some(list) = config.get(key).filter(|value| !value.is_null()) else {
+        return Ok(default);
+    };
+    let numbers = list.as_array().map(|list| list.iter().filter_map(Value::as_f64));
+    let numbers: Vec<f32> = numbers
+        .into_iter()
+        .flatten()
+        .map(|number| number as f32)
+        .collect();
+    match numbers.as_slice() {
+        &[red, green, blue] => Ok([red, green, blue]),
+        _ => Err(ConfigError::new(key, "it is no list of three numbers")),
+    }
+}
+
+fn qwen_patches(config: &Value) -> Result<Patchify, ConfigError> {
+    Ok(Patchify {
+        size: count_or(config, "patch_size", 14, 1024)?,
+        frames: count_or(config, "temporal_patch_size", 2, 1024)?,
+        merge: count_or(config, "merge_size", 2, 1024)?,
+        features: FeatureOrder::ChannelsFirst,
+        order: PatchOrder::Groups,
+        xy: false,
+        flatten: true,
+    })
+}
+
+fn pixel_area(config: &Value, patchify: &Patchify) -> Result<Fit, ConfigError> {
+    // The edges of the size are areas; the older names win, as they do in transformers.
+    let area = |key: &str, edge: &str, default: usize| {
+        let named = config.get(key).filter(|value| !value.is_null());
+        let by_size = config.get("size").and_then(|size| size.get(edge));
+        match named.or(by_size) {
+            Some(value) => count(value, key, 1 << 32),
+            None => Ok(default),
+        }
+    };
+    let least = area("min_pixels", "shortest_edge", 56 * 56)?;
+    let most = area("max_pixels", "longest_edge", 28 * 28 * 1280)?;
+    if least > most {
+        return Err(ConfigError::new("min_pixels", "it is above max_pixels"));
+    }
+    Ok(Fit::PixelArea {
+        least: least as u64,
+        most: most as u64,
+        multiple: patchify.size * patchify.merge,
+    })
+}

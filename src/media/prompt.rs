@@ -1,0 +1,211 @@
+//! Where images stand in a prompt.
+
+use std::ops::Range;
+
+use super::image::{ImageSummary, Thumbnail};
+
+/// How the placeholder of an image becomes the tokens that its features are put at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImagePlaceholders {
+    /// What stands for one image in the prompt.
+    pub placeholder: i32,
+    /// What it is replaced by, as often as the count says.
+    pub token: i32,
+    pub count: TokenCount,
+    /// After each row of tiles or of patches but the last.
+    pub row_separator: Option<i32>,
+    /// Between the tiles or patches of a row.
+    pub column_separator: Option<i32>,
+    /// Where the tokens of the thumbnail stand; one tile's worth.
+    pub thumbnail: Thumbnail,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenCount {
+    /// So many for each tile; an image that is not cut is one.
+    PerTile(usize),
+    /// So many for each patch.
+    PerPatch(usize),
+    /// One for each square of patches that the model merges: frames * rows * columns / merge^2.
+    FromGrid,
+}
+
+/// The most tokens that one image may become.
+const MOST: usize = 1 << 24;
+
+impl ImagePlaceholders {
+    /// Replaces each placeholder by the tokens of the next of `images`; gives the tokens and where
+    /// those of each image are. The error says what is wrong.
+    pub fn expand(
+        &self,
+        tokens: &[i32],
+        images: &[ImageSummary],
+    ) -> Result<(Vec<i32>, Vec<Range<usize>>), String> {
+        let mut expanded = Vec::with_capacity(tokens.len());
+        let mut ranges = Vec::new();
+        let mut next = images.iter();
+        for &token in tokens {
+            if token != self.placeholder {
+                expanded.push(token);
+                continue;
+            }
+            let Some(image) = next.next() else {
+                let found = tokens.iter().filter(|&&token| token == self.placeholder).count();
+                return Err(format!(
+                    "the prompt has {found} image placeholders (token {}), and {} images wait for one",
+                    self.placeholder,
+                    images.len()
+                ));
+            };
+            let start = expanded.len();
+            self.place(image, &mut expanded)?;
+            ranges.push(start..expanded.len());
+        }
+        Ok((expanded, ranges))
+    }
+
+    fn place(&self, image: &ImageSummary, tokens: &mut Vec<i32>) -> Result<(), String> {
+        let no_patches = || "the package counts tokens by patches, and makes none".to_owned();
+        let tiles = image.tiles;
+        match self.count {
+            TokenCount::PerTile(each) => self.grid(tiles.unwrap_or((1, 1)), each, tiles.is_some(), tokens),
+            TokenCount::PerPatch(each) => {
+                let ([pieces, rows, columns], _) = image.patches.ok_or_else(no_patches)?;
+                let each = each.saturating_mul(rows).saturating_mul(columns);
+                match tiles {
+                    Some(tiles) => self.grid(tiles, each, true, tokens),
+                    None => self.run(each.saturating_mul(pieces), tokens),
+                }
+            }
+            TokenCount::FromGrid => {
+                let ([pieces, rows, columns], merge) = image.patches.ok_or_else(no_patches)?;
+                let merge = merge.max(1);
+                let grid = (rows / merge, columns / merge);
+                match tiles {
+                    Some(tiles) => self.grid(tiles, grid.0.saturating_mul(grid.1), true, tokens),
+                    None => (0..pieces).try_for_each(|_| self.grid(grid, 1, false, tokens)),
+                }
+            }
+        }
+    }
+
+    /// The tokens of each cell of a grid, row by row, and those of the thumbnail.
+    fn grid(
+        &self,
+        (rows, columns): (usize, usize),
+        each: usize,
+        tiled: bool,
+        tokens: &mut Vec<i32>,
+    ) -> Result<(), String> {
+        let thumbnail = match tiled {
+            true => self.thumbnail,
+            false => Thumbnail::None,
+        };
+        if thumbnail == Thumbnail::Prepend {
+            self.run(each, tokens)?;
+        }
+        for row in 0..rows {
+            for column in 0..columns {
+                if column > 0 {
+                    tokens.extend(self.column_separator);
+                }
+                self.run(each, tokens)?;
+            }
+            if row + 1 < rows {
+                tokens.extend(self.row_separator);
+            }
+        }
+        if thumbnail == Thumbnail::Append {
+            self.run(each, tokens)?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, count: usize, tokens: &mut Vec<i32>) -> Result<(), String> {
+        if count > MOST || tokens.len() > MOST {
+            return Err(format!("an image comes to more than {MOST} tokens"));
+        }
+        tokens.extend(std::iter::repeat_n(self.token, count));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placeholders(count: TokenCount) -> ImagePlaceholders {
+        ImagePlaceholders {
+            placeholder: 9,
+            token: 5,
+            count,
+            row_separator: None,
+            column_separator: None,
+            thumbnail: Thumbnail::None,
+        }
+    }
+
+    fn tiled(rows: usize, columns: usize) -> ImageSummary {
+        ImageSummary {
+            tiles: Some((rows, columns)),
+            patches: None,
+        }
+    }
+
+    #[test]
+    fn each_placeholder_takes_the_next_image() {
+        let one = placeholders(TokenCount::PerTile(2));
+        let images = [ImageSummary::default(), tiled(1, 2)];
+        let (tokens, ranges) = one.expand(&[1, 9, 2, 9, 3], &images).unwrap();
+        assert_eq!(tokens, [1, 5, 5, 2, 5, 5, 5, 5, 3]);
+        assert_eq!(ranges, [1..3, 4..8]);
+        // An image may wait for a later prompt, a placeholder may not.
+        assert_eq!(one.expand(&[9], &images).unwrap().0, [5, 5]);
+        assert_eq!(one.expand(&[4, 4], &[]).unwrap().0, [4, 4]);
+        let error = one.expand(&[9, 9, 9], &images).unwrap_err();
+        assert!(
+            error.contains("3 image placeholders") && error.contains("2 images"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn tiles_have_separators_and_a_thumbnail() {
+        let tiles = ImagePlaceholders {
+            row_separator: Some(7),
+            column_separator: Some(8),
+            ..placeholders(TokenCount::PerTile(1))
+        };
+        let expand = |thumbnail| {
+            let tiles = ImagePlaceholders {
+                thumbnail,
+                ..tiles.clone()
+            };
+            tiles.expand(&[9], &[tiled(2, 3)]).unwrap().0
+        };
+        assert_eq!(expand(Thumbnail::None), [5, 8, 5, 8, 5, 7, 5, 8, 5, 8, 5]);
+        assert_eq!(expand(Thumbnail::Prepend), [5, 5, 8, 5, 8, 5, 7, 5, 8, 5, 8, 5]);
+        assert_eq!(expand(Thumbnail::Append), [5, 8, 5, 8, 5, 7, 5, 8, 5, 8, 5, 5]);
+    }
+
+    #[test]
+    fn patches_are_counted_and_merged() {
+        let patches = ImageSummary {
+            tiles: None,
+            patches: Some(([1, 4, 6], 2)),
+        };
+        let count = |count| placeholders(count).expand(&[9], &[patches]).unwrap().0.len();
+        assert_eq!(count(TokenCount::PerPatch(1)), 24);
+        assert_eq!(count(TokenCount::PerPatch(3)), 72);
+        assert_eq!(count(TokenCount::FromGrid), 6);
+        let rows = ImagePlaceholders {
+            row_separator: Some(7),
+            ..placeholders(TokenCount::FromGrid)
+        };
+        assert_eq!(rows.expand(&[9], &[patches]).unwrap().0, [5, 5, 5, 7, 5, 5, 5]);
+        let error = rows.expand(&[9], &[ImageSummary::default()]).unwrap_err();
+        assert!(error.contains("patches"), "{error}");
+        let huge = placeholders(TokenCount::PerPatch(usize::MAX));
+        assert!(huge.expand(&[9], &[patches]).is_err());
+    }
+}

@@ -1,0 +1,268 @@
+//! Images and sound that the host gives to a run, and the inputs that they feed.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::component::{ComponentError, ComponentErrorKind, RunControl, TensorView, check_value};
+use crate::media::audio::{AudioProgram, Sound};
+use crate::media::image::{ImageProgram, ImageSummary, Prepared, RgbImage};
+use crate::media::{MediaError, PortLayout, Tensor};
+use crate::package::{MediaInput, PipelineSpec};
+
+use super::execute::check_control;
+use super::request::{Settable, same};
+use super::value::Value;
+use super::{PipelineError, RequestError, Run};
+
+/// Tokens, and where those of images are.
+type Placed<'t> = (Cow<'t, [i32]>, Vec<Range<usize>>);
+
+/// The images of a run.
+#[derive(Default)]
+pub(super) struct Media {
+    images: Vec<Prepared>,
+    /// Where the tokens of the first of them are in the run.
+    placed: Vec<Range<usize>>,
+}
+
+impl Media {
+    /// How many images have no place among the tokens yet.
+    fn waiting(&self) -> usize {
+        self.images.len().saturating_sub(self.placed.len())
+    }
+
+    pub fn place(&mut self, at: usize, ranges: &[Range<usize>]) {
+        self.placed
+            .extend(ranges.iter().map(|range| range.start + at..range.end + at));
+    }
+
+    /// Tokens from `len` on go; an image goes as a whole.
+    pub fn check_rewind(&self, len: usize) -> Result<(), RequestError> {
+        match self
+            .placed
+            .iter()
+            .find(|range| range.start < len && len < range.end)
+        {
+            None => Ok(()),
+            Some(range) => Err(RequestError::InvalidSetting {
+                what: "rewind",
+                message: format!(
+                    "{len} tokens end inside of an image, which is tokens {} to {}; rewind to one of its ends",
+                    range.start, range.end
+                ),
+            }),
+        }
+    }
+
+    pub fn truncate(&mut self, len: usize) {
+        self.placed.retain(|range| range.end <= len);
+    }
+}
+
+impl Run {
+    /// Adds an encoded image, JPEG, PNG, WebP or BMP, to the images of the run; see
+    /// [`add_image`](Self::add_image).
+    pub fn add_image_file(&mut self, encoded: &[u8], control: &RunControl) -> Result<(), PipelineError> {
+        self.image_program()?;
+        check_control(control)?;
+        let image = RgbImage::decode(encoded)?;
+        self.add_image(&image, control)
+    }
+
+    /// Adds an image to those of the run: what the package's `preprocessing.image` makes of all of
+    /// them is set at the inputs that it names. Images come in the order of their placeholders
+    /// in the prompt, and before the text that has these: where the package says how
+    /// (`pipeline.vision`), each placeholder becomes the tokens of the next image.
+    pub fn add_image(&mut self, image: &RgbImage, control: &RunControl) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let (program, ports) = image_program(&pipeline.shared().spec)?;
+        check_control(control)?;
+        let prepared = program.prepare(image)?;
+        check_control(control)?;
+        let layouts: Vec<PortLayout> = ports.iter().map(|port| port.layout.clone()).collect();
+        let all: Vec<&Prepared> = self.media.images.iter().chain([&prepared]).collect();
+        let tensors = program.combine(&all, &layouts)?;
+        self.set_media(ports, &tensors)?;
+        self.media.images.push(prepared);
+        Ok(())
+    }
+
+    /// Takes all images back. Their tokens stay; rewind before them to give other ones.
+    pub fn clear_images(&mut self) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let (_, ports) = image_program(&pipeline.shared().spec)?;
+        for port in ports {
+            self.clear_media(port);
+        }
+        self.media.images.clear();
+        self.media.placed.clear();
+        Ok(())
+    }
+
+    /// Takes an encoded sound, WAV, FLAC or MP3; see [`set_audio`](Self::set_audio).
+    pub fn set_audio_file(&mut self, encoded: &[u8], control: &RunControl) -> Result<(), PipelineError> {
+        audio_program(&self.pipeline.shared().spec)?;
+        check_control(control)?;
+        let sound = Sound::decode(encoded)?;
+        self.set_audio(&sound, control)
+    }
+
+    /// Sets what the package's `preprocessing.audio` makes of a sound at the inputs that it names,
+    /// in the place of what another sound has set there.
+    pub fn set_audio(&mut self, sound: &Sound, control: &RunControl) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let (program, ports) = audio_program(&pipeline.shared().spec)?;
+        check_control(control)?;
+        let layouts: Vec<PortLayout> = ports.iter().map(|port| port.layout.clone()).collect();
+        let tensors = program.run(sound, &layouts)?;
+        check_control(control)?;
+        self.set_media(ports, &tensors)
+    }
+
+    /// Takes the sound back.
+    pub fn clear_audio(&mut self) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let (_, ports) = audio_program(&pipeline.shared().spec)?;
+        for port in ports {
+            self.clear_media(port);
+        }
+        Ok(())
+    }
+
+    fn image_program(&self) -> Result<(), RequestError> {
+        image_program(&self.pipeline.shared().spec).map(|_| ())
+    }
+
+    /// Sets the inputs of a program, all or none of them.
+    fn set_media(&mut self, ports: &[MediaInput], tensors: &[Tensor]) -> Result<(), PipelineError> {
+        let pipeline = self.pipeline.clone();
+        let mut changes = Vec::new();
+        for (at, tensor) in ports.iter().zip(tensors) {
+            let Some(component) = pipeline.shared().spec.components.get(at.component) else {
+                continue;
+            };
+            let Some(port) = component.io.inputs.get(at.input) else {
+                continue;
+            };
+            let in_component = |kind| ComponentError::new(component.name.as_str(), kind);
+            let bad = |source| {
+                in_component(ComponentErrorKind::BadTensor {
+                    port: port.name.clone(),
+                    source,
+                })
+            };
+            let view = TensorView::new(tensor.dtype, &tensor.shape, &tensor.bytes).map_err(bad)?;
+            check_value(port, view.dtype(), view.shape()).map_err(in_component)?;
+            let before = self.pool.request(at.component, at.input);
+            if before.is_some_and(|before| same(before, view)) {
+                continue;
+            }
+            let mut value = Value::default();
+            value.copy_from(view).map_err(bad)?;
+            changes.push((at, value));
+        }
+        for (at, value) in changes {
+            if let Some(slot) = self.pool.given_mut(settable(at)) {
+                *slot = value;
+            }
+            self.value_changed(at.component);
+        }
+        Ok(())
+    }
+
+    fn clear_media(&mut self, at: &MediaInput) {
+        if self.pool.request(at.component, at.input).is_some() {
+            if let Some(slot) = self.pool.given_mut(settable(at)) {
+                slot.clear();
+            }
+            self.value_changed(at.component);
+        }
+    }
+
+    /// The tokens with the placeholders of images replaced, and where those of each image are.
+    pub(super) fn place_images<'t>(&self, tokens: &'t [i32]) -> Result<Placed<'t>, RequestError> {
+        let spec = &self.pipeline.shared().spec;
+        match &spec.media.placeholders {
+            // Without images of ours the prompt is as its author wants it.
+            Some(placeholders) if !self.media.images.is_empty() => {
+                let waiting: Vec<ImageSummary> = self
+                    .media
+                    .images
+                    .iter()
+                    .skip(self.media.placed.len())
+                    .map(|image| image.summary)
+                    .collect();
+                let placed = placeholders.expand(tokens, &waiting);
+                let (tokens, ranges) = placed.map_err(|message| RequestError::InvalidSetting {
+                    what: "images",
+                    message,
+                })?;
+                Ok((Cow::Owned(tokens), ranges))
+            }
+            _ => Ok((Cow::Borrowed(tokens), Vec::new())),
+        }
+    }
+
+    /// An error when an image has no place in the prompt.
+    pub(super) fn refuse_waiting_images(&self) -> Result<(), RequestError> {
+        let placeholders = self.pipeline.shared().spec.media.placeholders.as_ref();
+        match (placeholders, self.media.waiting()) {
+            (None, _) | (_, 0) => Ok(()),
+            (Some(placeholders), waiting) => Err(RequestError::WaitingImages {
+                waiting,
+                placeholder: placeholders.placeholder,
+            }),
+        }
+    }
+}
+
+fn settable(at: &MediaInput) -> Settable {
+    Settable {
+        component: at.component,
+        input: at.input,
+        uncond: false,
+    }
+}
+
+type ImageInputs<'s> = (&'s ImageProgram, &'s [MediaInput]);
+
+fn image_program(spec: &PipelineSpec) -> Result<ImageInputs<'_>, RequestError> {
+    match &spec.media.image {
+        Some((program, ports)) => Ok((program, ports)),
+        None => Err(RequestError::NoPreprocessing {
+            kind: "images",
+            section: "preprocessing.image",
+        }),
+    }
+}
+
+type AudioInputs<'s> = (&'s AudioProgram, &'s [MediaInput]);
+
+fn audio_program(spec: &PipelineSpec) -> Result<AudioInputs<'_>, RequestError> {
+    match &spec.media.audio {
+        Some((program, ports)) => Ok((program, ports)),
+        None => Err(RequestError::NoPreprocessing {
+            kind: "sounds",
+            section: "preprocessing.audio",
+        }),
+    }
+}
+
+impl From<MediaError> for RequestError {
+    fn from(error: MediaError) -> Self {
+        RequestError::Media(error)
+    }
+}
+
+impl From<MediaError> for PipelineError {
+    fn from(error: MediaError) -> Self {
+        match error {
+            MediaError::OutOfMemory { bytes } => ComponentErrorKind::OutOfMemory {
+                bytes,
+                what: "an image or a sound".to_owned(),
+            }
+            .into(),
+            error => PipelineError::Request(error.into()),
+        }
+    }
+}

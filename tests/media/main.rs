@@ -1,0 +1,5 @@
+//! Images and sound against the libraries that made their conventions. The Python scripts here
+//! made the values, and say with which versions.
+
+mod audio;
+mod images;
