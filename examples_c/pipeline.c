@@ -7,6 +7,9 @@
  *     --backend COMPONENT=native|ort|auto for one
  *     --tokens ID,ID,...                  the prompt as token ids
  *     --text TEXT                         the prompt as text, if the package has a tokenizer
+ *     --image FILE                        a JPEG, PNG, WebP or BMP; may be repeated, in the order of
+ *                                         the prompt's placeholders
+ *     --audio FILE                        a WAV, FLAC or MP3
  *     --max-tokens N                      the most tokens to choose
  *     --print COMPONENT.PORT              a value to print at the end; may be repeated
  *
@@ -17,7 +20,7 @@
 #define MAX_ARGUMENTS 64
 #define USAGE                                                                                      \
     "pipeline PACKAGE [--backend [COMPONENT=]native|ort|auto]... [--tokens ID,ID,...] [--text TEXT] " \
-    "[--max-tokens N] [--print COMPONENT.PORT]... [COMPONENT.PORT=FILE[:DIM,DIM,...]]..."
+    "[--image FILE]... [--audio FILE] [--max-tokens N] [--print COMPONENT.PORT]... [COMPONENT.PORT=FILE[:DIM,DIM,...]]..."
 
 static const char *phase_name(uint32_t phase)
 {
@@ -94,9 +97,9 @@ int main(int argc, char **argv)
     oxp_run *run = NULL;
     oxp_event event = OXP_EVENT_INIT;
     file_tensor files[MAX_ARGUMENTS];
-    const char *to_print[MAX_ARGUMENTS];
+    const char *to_print[MAX_ARGUMENTS], *images[MAX_ARGUMENTS], *audio = NULL;
     const char *ids = NULL, *text = NULL;
-    int file_count = 0, print_count = 0, step = 0, i;
+    int file_count = 0, print_count = 0, image_count = 0, step = 0, i;
 
     if (argc < 2 || argc > MAX_ARGUMENTS || strcmp(argv[1], "--help") == 0)
         die("usage", USAGE);
@@ -118,6 +121,10 @@ int main(int argc, char **argv)
             ids = value;
         else if (strcmp(argv[i], "--text") == 0)
             text = value;
+        else if (strcmp(argv[i], "--image") == 0)
+            images[image_count++] = value;
+        else if (strcmp(argv[i], "--audio") == 0)
+            audio = value;
         else if (strcmp(argv[i], "--max-tokens") == 0)
             must(oxp_options_set(run_options, "max_tokens", OXP_NUL_TERMINATED, value, OXP_NUL_TERMINATED, &error),
                  &error);
@@ -135,6 +142,19 @@ int main(int argc, char **argv)
     must(oxp_run_create(pipeline, run_options, &run, &error), &error);
     for (i = 0; i < file_count; i++)
         set_input(pipeline, run, &files[i]);
+    /* Before the text that has their placeholders. */
+    for (i = 0; i < image_count; i++) {
+        uint64_t size = 0;
+        void *image = read_file(images[i], &size);
+        must(oxp_run_add_image(run, image, size, NULL, &error), &error);
+        free(image);
+    }
+    if (audio != NULL) {
+        uint64_t size = 0;
+        void *sound = read_file(audio, &size);
+        must(oxp_run_set_audio(run, sound, size, NULL, &error), &error);
+        free(sound);
+    }
     if (ids != NULL)
         append_ids(run, ids);
     if (text != NULL)
