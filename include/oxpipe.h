@@ -1432,7 +1432,9 @@ oxp_status oxp_run_execute(oxp_run *run,
  * what the loop starts from; with a scheduler that may be left to noise, where the port
  * declares its shape. "denoiser.PORT.uncond" sets what stands at the input PORT where
  * guidance leaves the conditioning out (a negative prompt); if it is not set, zeros do for
- * the conditioning.
+ * the conditioning. In a package whose positions are a processor's coordinates
+ * (pipeline.positions, generation processor_coordinates) the decoder's input for them takes
+ * those of the first tokens, "[1, n]" or on three axes "[3, 1, n]"; the others go on from them.
  *
  * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
  * "component.port", or an input that the pipeline feeds itself), OXP_ERR_STRUCT_SIZE,

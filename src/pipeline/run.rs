@@ -201,8 +201,10 @@ impl Run {
     /// Sets a request input, `vision_encoder.pixel_values`; the value is copied and checked
     /// against the declared port at once. `denoiser.PORT.uncond` sets what stands at an input of
     /// a denoiser with guidance where that leaves the conditioning out (a negative prompt);
-    /// zeros do at the conditioning itself if nothing is set. Another value than before makes the components
-    /// that depend on it run again, and drops KV that depended on them.
+    /// zeros do at the conditioning itself if nothing is set. Where the package has positions from
+    /// a processor's coordinates, the decoder's input for them takes those of the first tokens.
+    /// Another value than before makes the components that depend on it run again, and drops KV
+    /// that depended on them.
     pub fn set_input(&mut self, address: &str, value: TensorView<'_>) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
