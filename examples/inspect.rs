@@ -1,15 +1,20 @@
 //! Says what an ONNX model is made of, what of it runs natively, and what a run would take.
 //!
 //!     cargo run --release --example inspect -- model.onnx [INPUT=DIM,DIM,...]...
+//!     cargo run --release --example inspect -- --to-metadata FOLDER [VARIANT]
 //!
-//! Dims that the model leaves open and the command does not give are taken as 1.
+//! Dims that the model leaves open and the command does not give are taken as 1. The second form writes a package of onnxruntime-genai or Hugging Face as
+//! `inference_metadata.yaml`, to standard output.
 
 use std::process::ExitCode;
 
 use oxpipe::component::{ComponentError, ComponentIo, ComponentSession, Dim, ModelSource, Port};
 use oxpipe::native::{NativeOptions, NativeSession, OperatorUse, RunEstimate, report};
+use oxpipe::package::PackageSource;
+use oxpipe::pipeline::Pipeline;
 
-const USAGE: &str = "usage: inspect MODEL.onnx [INPUT=DIM,DIM,...]...";
+const USAGE: &str =
+    "usage: inspect MODEL.onnx [INPUT=DIM,DIM,...]...\n       inspect --to-metadata FOLDER [VARIANT]";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -17,6 +22,23 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if path == "--to-metadata" {
+        let (Some(folder), variant, None) = (arguments.next(), arguments.next(), arguments.next()) else {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        };
+        let source = PackageSource::Directory(folder.into());
+        return match Pipeline::to_metadata(&source, variant.as_deref()) {
+            Ok(metadata) => {
+                print!("{metadata}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("inspect: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let given: Option<Vec<(String, Vec<usize>)>> = arguments.map(|argument| shape(&argument)).collect();
     let Some(given) = given else {
         eprintln!("{USAGE}");

@@ -298,6 +298,10 @@
  *                     "ort"; default: OXP_NATIVE_STEP_COMPONENTS, then "auto"
  *   "backend.NAME"    for the component NAME
  *   "threads"         1 to 1024; default: the runtime's
+ *   "variant"         which graphs of a Hugging Face folder to take: the end of their names,
+ *                     "fp16", "q4", "q4f16", "quantized", "int8", "uint8", "bnb4", or "fp32"
+ *                     for those without; default: these, or the only ones that there are.
+ *                     An error for packages of other formats
  *   "load_timeout_ms" milliseconds after which opening fails
  *   "native.disable_passes"
  *                     as for sessions, for every component
@@ -614,7 +618,7 @@ typedef struct oxp_pipeline_info {
   uint32_t struct_size;
   /** OXP_PIPELINE_ bits. */
   uint32_t flags;
-  /** "inference_metadata". */
+  /** "inference_metadata", "genai_config" or "huggingface": what oxp_pipeline_open found. */
   const char *format;
   uint64_t format_len;
   /** The metadata file that was taken. */
@@ -1173,8 +1177,11 @@ oxp_status oxp_outputs_get(const oxp_outputs *outputs,
 void oxp_outputs_free(oxp_outputs *outputs);
 
 /**
- * Opens the package in the folder at `path` (UTF-8) and loads its components. Free the
- * pipeline with oxp_pipeline_free. `runtime` may be NULL. `options`, which may be NULL, are
+ * Opens the package in the folder at `path` (UTF-8) and loads its components. The first of
+ * these files says what the package is: inference_metadata.yaml, .yml or .json;
+ * genai_config.json, onnxruntime-genai's; config.json beside .onnx files, or with them in
+ * onnx/, a Hugging Face export. A file that is there and wrong is an error, not passed over.
+ * Free the pipeline with oxp_pipeline_free. `runtime` may be NULL. `options`, which may be NULL, are
  * of kind OXP_OPTIONS_PIPELINE. `progress` may be NULL; it is called on this thread, with
  * `user_data`, only during this call. `cancel` may be NULL.
  *
@@ -1196,7 +1203,7 @@ oxp_status oxp_pipeline_open(const oxp_runtime *runtime,
                              oxp_error **err);
 
 /**
- * Opens a package of `file_count` files in memory; nothing is read from disk. The bytes
+ * Opens a package of `file_count` files in memory, of any format; nothing is read from disk. The bytes
  * are copied. Names are relative: "..", an absolute path and a backslash are refused as
  * OXP_ERR_INVALID_PACKAGE, and so are two names of one file. As oxp_pipeline_open otherwise.
  *
@@ -1285,8 +1292,8 @@ oxp_status oxp_pipeline_get_output(const oxp_pipeline *pipeline,
                                    oxp_error **err);
 
 /**
- * Everything that is known about the pipeline (package, components, ports, phases,
- * backends and reasons) as JSON, by the rule of strings out.
+ * Everything that is known about the pipeline (package, components, ports and where their
+ * values come from, phases, backends and reasons, defaults of generation) as JSON, by the rule of strings out.
  *
  * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
  */

@@ -50,6 +50,10 @@ pub const OXP_OPTIONS_SESSION: u32 = 2;
 ///                     "ort"; default: OXP_NATIVE_STEP_COMPONENTS, then "auto"
 ///   "backend.NAME"    for the component NAME
 ///   "threads"         1 to 1024; default: the runtime's
+///   "variant"         which graphs of a Hugging Face folder to take: the end of their names,
+///                     "fp16", "q4", "q4f16", "quantized", "int8", "uint8", "bnb4", or "fp32"
+///                     for those without; default: these, or the only ones that there are.
+///                     An error for packages of other formats
 ///   "load_timeout_ms" milliseconds after which opening fails
 ///   "native.disable_passes"
 ///                     as for sessions, for every component
@@ -287,6 +291,7 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
     match key {
         "backend" => options.backend = Some(backend(key, value)?),
         "threads" => options.threads = Some(threads(key, value)?),
+        "variant" => options.variant = Some(value.to_owned()),
         "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
         #[cfg(feature = "native")]
         DISABLE_PASSES => options.disabled_passes = disabled_passes(key, value)?,
@@ -305,6 +310,7 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
                     "backend",
                     "backend.NAME",
                     "threads",
+                    "variant",
                     "load_timeout_ms",
                     #[cfg(feature = "native")]
                     DISABLE_PASSES,

@@ -87,7 +87,7 @@ pub struct oxp_pipeline_info {
     pub struct_size: u32,
     /// OXP_PIPELINE_ bits.
     pub flags: u32,
-    /// "inference_metadata".
+    /// "inference_metadata", "genai_config" or "huggingface": what oxp_pipeline_open found.
     pub format: *const c_char,
     pub format_len: u64,
     /// The metadata file that was taken.
@@ -230,8 +230,11 @@ impl Component {
     }
 }
 
-/// Opens the package in the folder at `path` (UTF-8) and loads its components. Free the
-/// pipeline with oxp_pipeline_free. `runtime` may be NULL. `options`, which may be NULL, are
+/// Opens the package in the folder at `path` (UTF-8) and loads its components. The first of
+/// these files says what the package is: inference_metadata.yaml, .yml or .json;
+/// genai_config.json, onnxruntime-genai's; config.json beside .onnx files, or with them in
+/// onnx/, a Hugging Face export. A file that is there and wrong is an error, not passed over.
+/// Free the pipeline with oxp_pipeline_free. `runtime` may be NULL. `options`, which may be NULL, are
 /// of kind OXP_OPTIONS_PIPELINE. `progress` may be NULL; it is called on this thread, with
 /// `user_data`, only during this call. `cancel` may be NULL.
 ///
@@ -264,7 +267,7 @@ pub unsafe extern "C" fn oxp_pipeline_open(
     }
 }
 
-/// Opens a package of `file_count` files in memory; nothing is read from disk. The bytes
+/// Opens a package of `file_count` files in memory, of any format; nothing is read from disk. The bytes
 /// are copied. Names are relative: "..", an absolute path and a backslash are refused as
 /// OXP_ERR_INVALID_PACKAGE, and so are two names of one file. As oxp_pipeline_open otherwise.
 ///
@@ -513,8 +516,8 @@ pub unsafe extern "C" fn oxp_pipeline_get_output(
     }
 }
 
-/// Everything that is known about the pipeline (package, components, ports, phases,
-/// backends and reasons) as JSON, by the rule of strings out.
+/// Everything that is known about the pipeline (package, components, ports and where their
+/// values come from, phases, backends and reasons, defaults of generation) as JSON, by the rule of strings out.
 ///
 /// Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
 #[unsafe(no_mangle)]

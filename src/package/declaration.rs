@@ -120,6 +120,9 @@ pub(crate) struct IoDeclaration {
     pub kv_outputs: Vec<Said<String>>,
     pub kv_layout: KvLayout,
     pub kv_update: KvUpdate,
+    /// Sizes of caches, for ports that leave them open.
+    pub kv_heads: Option<i64>,
+    pub kv_head_size: Option<i64>,
     pub cross_kv_inputs: Vec<Said<String>>,
     pub cross_kv_outputs: Vec<Said<String>>,
     pub state_pairs: Vec<StatePair>,
@@ -128,6 +131,17 @@ pub(crate) struct IoDeclaration {
     pub lengths: Vec<LengthInput>,
     /// Inputs that are ones, as long as what their dims' names say.
     pub ones_inputs: Vec<Said<String>>,
+    /// The input that tells whether there is anything in the caches.
+    pub cache_branch_input: Option<Said<String>>,
+    /// Rows that take the places of tokens' embeddings in `inputs_embeds_input`.
+    pub merges: Vec<MergeDeclaration>,
+}
+
+/// Where this token stands, there is the next row of the features instead.
+#[derive(Clone, Debug)]
+pub(crate) struct MergeDeclaration {
+    pub token: Said<i32>,
+    pub features: Address,
 }
 
 /// An integer input of one element: a number of tokens.
@@ -266,6 +280,8 @@ pub(crate) struct StrategyDeclaration {
     pub kind: StrategyKind,
     /// The component that chooses tokens, where the strategy names it.
     pub decoder: Option<Said<String>>,
+    /// The component that stands in for the decoder while the caches are empty.
+    pub first_pass: Option<Said<String>>,
     /// The component of a `single_pass`.
     pub model: Option<Said<String>>,
     /// Components that the stages of a composite name.

@@ -101,6 +101,38 @@ impl PackageFiles {
         }
     }
 
+    /// The graphs beside the metadata and in `onnx/`, sorted.
+    pub fn graphs(&self) -> Result<Vec<String>, PackageError> {
+        let mut names = Vec::new();
+        match &self.place {
+            Place::Memory(files) => {
+                let near = |name: &&String| name.strip_prefix("onnx/").is_none_or(|rest| !rest.contains('/'));
+                let in_root = |name: &&String| name.starts_with("onnx/") || !name.contains('/');
+                names.extend(files.keys().filter(near).filter(in_root).cloned());
+            }
+            Place::Directory(given) => {
+                for folder in ["", "onnx/"] {
+                    let path = given.join(folder);
+                    let entries = match std::fs::read_dir(&path) {
+                        Err(error) if !folder.is_empty() && error.kind() == io::ErrorKind::NotFound => {
+                            continue;
+                        }
+                        entries => entries.map_err(|source| io_error(&path, source))?,
+                    };
+                    for entry in entries {
+                        let entry = entry.map_err(|source| io_error(&path, source))?;
+                        if let Some(name) = entry.file_name().to_str() {
+                            names.push(format!("{folder}{name}"));
+                        }
+                    }
+                }
+            }
+        }
+        names.retain(|name| name.ends_with(".onnx"));
+        names.sort();
+        Ok(names)
+    }
+
     /// Checks a path that the package's metadata names at `location`.
     pub fn check(&self, path: &str, location: &Location) -> Result<(), PackageError> {
         self.resolve(path, location).map(|_| ())

@@ -16,6 +16,7 @@ use super::declaration::{
 use super::document::{Cursor, Document, Fields};
 use super::genai_ports::{DecoderNames, EmbeddingNames, EncoderNames, GenaiPorts, Name, Part, Stage};
 use super::generation_defaults::{read_defaults, read_roles, token_ids};
+use super::io_bindings::MAX_CACHE_DIM;
 use super::metadata::{component_name, said};
 use super::session_options::{inherit, read_session_options};
 use super::{Location, PackageError, PackageErrorKind};
@@ -80,6 +81,7 @@ pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), Pac
             strategy: StrategyDeclaration {
                 kind: StrategyKind::Autoregressive,
                 decoder: Some(chooser),
+                first_pass: None,
                 model: None,
                 staged: Vec::new(),
                 iterative: None,
@@ -354,10 +356,10 @@ impl Reader {
     fn decoder(&mut self, at: &Cursor<'_>) -> Result<Said<String>, PackageError> {
         let mut fields = at.fields()?;
         let layers = layers_of(&mut fields)?;
-        let hidden_size = counted(&mut fields, "hidden_size")?;
+        let sizes = Sizes::read(&mut fields)?;
         let inputs = Names::of(&mut fields, "inputs", at)?;
         let outputs = Names::of(&mut fields, "outputs", at)?;
-        let names = decoder_names(layers, hidden_size, inputs, outputs)?;
+        let names = decoder_names(layers, sizes, inputs, outputs)?;
         if let Some(window) = fields.get("sliding_window") {
             refuse_sliding(&window)?;
         }
@@ -542,15 +544,41 @@ fn read_stage(at: &Cursor<'_>, decoders: &OrtSettings) -> Result<ReadStage, Pack
     })
 }
 
+/// Sizes of a decoder that its ports may leave open.
+struct Sizes {
+    hidden: Option<u64>,
+    heads: Option<u64>,
+    head: Option<u64>,
+}
+
+impl Sizes {
+    fn read(decoder: &mut Fields<'_>) -> Result<Self, PackageError> {
+        // 0 is what the original has for nothing.
+        let mut size = |name: &'static str| {
+            let at = decoder.get(name);
+            let size = at.map(|at| at.count_up_to(0, MAX_CACHE_DIM)).transpose()?;
+            Ok::<_, PackageError>(size.filter(|&size| size > 0))
+        };
+        let attention = size("num_attention_heads")?;
+        Ok(Sizes {
+            hidden: size("hidden_size")?,
+            heads: size("num_key_value_heads")?.or(attention),
+            head: size("head_size")?,
+        })
+    }
+}
+
 fn decoder_names(
     layers: Option<u64>,
-    hidden_size: Option<u64>,
+    sizes: Sizes,
     mut inputs: Names<'_>,
     mut outputs: Names<'_>,
 ) -> Result<DecoderNames, PackageError> {
     let names = DecoderNames {
         layers,
-        hidden_size,
+        hidden_size: sizes.hidden,
+        heads: sizes.heads,
+        head_size: sizes.head,
         input_ids: inputs.name("input_ids", "input_ids")?,
         inputs_embeds: inputs.name("inputs_embeds", "inputs_embeds")?,
         attention_mask: inputs.name("attention_mask", "attention_mask")?,

@@ -47,6 +47,9 @@ type MaybeName = Option<Name>;
 pub(super) struct DecoderNames {
     pub layers: Option<u64>,
     pub hidden_size: Option<u64>,
+    /// Of caches.
+    pub heads: Option<u64>,
+    pub head_size: Option<u64>,
     pub input_ids: MaybeName,
     pub inputs_embeds: MaybeName,
     pub attention_mask: MaybeName,
@@ -516,6 +519,9 @@ impl Binder<'_> {
         }
         let whole = !self.has_stages();
         let bound = &mut component.io;
+        let size = |said: Option<u64>| said.and_then(|size| i64::try_from(size).ok());
+        bound.kv_heads = size(names.heads);
+        bound.kv_head_size = size(names.head_size);
         bound.token_input = has(&io.inputs, &names.input_ids).map(Name::as_said);
         bound.inputs_embeds_input = has(&io.inputs, &names.inputs_embeds).map(Name::as_said);
         bound.attention_mask_input = has(&io.inputs, &names.attention_mask).map(Name::as_said);

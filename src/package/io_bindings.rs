@@ -1,10 +1,13 @@
 use super::declaration::{
-    IoDeclaration, KvLayout, KvUpdate, LengthInput, LengthOf, OptionalInput, Said, SequenceSource, StatePair,
-    ZeroDim,
+    IoDeclaration, KvLayout, KvUpdate, LengthInput, LengthOf, MergeDeclaration, OptionalInput, Said,
+    SequenceSource, StatePair, ZeroDim,
 };
 use super::document::{Cursor, Fields};
-use super::metadata::said;
+use super::metadata::{address, said};
 use super::{PackageError, PackageErrorKind};
+
+/// The most heads, and the largest, that a package may say a cache has.
+pub(super) const MAX_CACHE_DIM: u64 = 1 << 20;
 
 /// Reads an `io` section. What this version cannot feed is refused here, never ignored.
 pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
@@ -22,6 +25,12 @@ pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
         return Err(ownership.unsupported("kv_ownership: shared"));
     }
     let kv_layout = fields.get("kv_layout").map(|at| read_layout(&at)).transpose()?;
+    let size = |fields: &mut Fields<'_>, name| {
+        let at = fields.get(name);
+        at.map(|at| at.count_up_to(1, MAX_CACHE_DIM)).transpose()
+    };
+    let kv_heads = size(&mut fields, "kv_heads")?;
+    let kv_head_size = size(&mut fields, "kv_head_size")?;
     let sequence_source = fields
         .get("sequence_source")
         .map(|source| {
@@ -39,6 +48,8 @@ pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
         sequence_source,
         kv_layout: kv_layout.unwrap_or_default(),
         kv_update,
+        kv_heads: kv_heads.and_then(|size| i64::try_from(size).ok()),
+        kv_head_size: kv_head_size.and_then(|size| i64::try_from(size).ok()),
         ..IoDeclaration::default()
     };
     let one = |fields: &mut Fields<'_>, name| fields.get(name).map(said).transpose();
@@ -59,13 +70,16 @@ pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
     };
     io.kv_inputs = many(&mut fields, "kv_inputs")?;
     io.kv_outputs = many(&mut fields, "kv_outputs")?;
-    same_length(
-        at,
-        "kv_inputs",
-        io.kv_inputs.len(),
-        "kv_outputs",
-        io.kv_outputs.len(),
-    )?;
+    // A component for the first pass has no past to read.
+    if !io.kv_inputs.is_empty() {
+        same_length(
+            at,
+            "kv_inputs",
+            io.kv_inputs.len(),
+            "kv_outputs",
+            io.kv_outputs.len(),
+        )?;
+    }
     if let Some(cache) = fields.get("static_cache") {
         read_static_cache(&cache, &mut io)?;
     }
@@ -94,6 +108,12 @@ pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
         }
     }
     io.ones_inputs = many(&mut fields, "ones_inputs")?;
+    io.cache_branch_input = one(&mut fields, "cache_branch_input")?;
+    if let Some(merges) = fields.get("merges") {
+        for merge in merges.items()? {
+            io.merges.push(read_merge(&merge)?);
+        }
+    }
     fields.finish();
     Ok(io)
 }
@@ -169,6 +189,20 @@ fn read_static_cache(at: &Cursor<'_>, io: &mut IoDeclaration) -> Result<(), Pack
     io.kv_outputs = keys.into_iter().chain(values).collect();
     io.kv_update = KvUpdate::SharedBuffer;
     Ok(())
+}
+
+fn read_merge(at: &Cursor<'_>) -> Result<MergeDeclaration, PackageError> {
+    let mut fields = at.fields()?;
+    let token = fields.required("token_id", "the token whose embeddings are features")?;
+    let features = fields.required("features", "who makes them, component.output")?;
+    fields.finish();
+    Ok(MergeDeclaration {
+        token: Said {
+            value: token.token_id()?,
+            at: token.location(),
+        },
+        features: address(&features)?.value,
+    })
 }
 
 fn read_layout(at: &Cursor<'_>) -> Result<KvLayout, PackageError> {

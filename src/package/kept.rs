@@ -50,7 +50,21 @@ pub(super) fn present_role(
             Dim::Fixed(size) if position != 0 || *size == 1 => empty.push(*size),
             Dim::Fixed(_) => return bad(past, "a batch of 1"),
             Dim::Symbol(_) if position == 0 => empty.push(1),
-            Dim::Symbol(_) => return bad(past, "fixed heads and head size"),
+            Dim::Symbol(_) => {
+                let said = match position + 1 == dims.len() {
+                    true => component.io.kv_head_size,
+                    false => component.io.kv_heads,
+                };
+                match said {
+                    Some(size) if dims.len() == 4 => empty.push(size),
+                    _ => {
+                        return bad(
+                            past,
+                            "fixed heads and head size, or io.kv_heads and io.kv_head_size",
+                        );
+                    }
+                }
+            }
         }
     }
     check_strides(component, past, &empty, axis, capacity)?;

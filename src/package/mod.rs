@@ -12,9 +12,12 @@ mod declaration;
 mod document;
 mod error;
 mod files;
+mod first_pass;
 mod genai;
 mod genai_ports;
 mod generation_defaults;
+mod hugging_face;
+mod hugging_face_ports;
 mod io_bindings;
 mod iteration;
 mod json;
@@ -32,6 +35,7 @@ mod source;
 mod spec;
 mod strategy;
 mod structure;
+mod write;
 
 pub use declaration::Phase;
 pub(crate) use declaration::Said;
@@ -43,6 +47,7 @@ pub(crate) use open::{Package, Resolved};
 pub(crate) use outline::ModelOutline;
 pub(crate) use scheduler::{BetaSchedule, Prediction, Scheduler, SchedulerConfig, SchedulerKind, Spacing};
 pub(crate) use spec::{
-    Buffer, ComponentSpec, InputDim, InputSource, InputSpec, Iteration, LoopState, MediaInput, Nested,
-    NestedFeed, OutputDim, OutputRef, OutputRole, OutputSpec, PipelineSpec, PreEmbedder, TokenLoop,
+    Buffer, ComponentSpec, FirstPass, InputDim, InputSource, InputSpec, Iteration, LoopState, MediaInput,
+    Merge, Nested, NestedFeed, OutputDim, OutputRef, OutputRole, OutputSpec, PipelineSpec, PreEmbedder,
+    TokenLoop,
 };

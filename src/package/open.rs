@@ -2,17 +2,18 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::component::{ComponentIo, ModelSource, SharedBytes, TEXT_LIMIT, TOKENIZER_LIMIT};
+use crate::component::{ComponentIo, ModelSource, SharedBytes, TEXT_LIMIT, TOKENIZER_LIMIT, shown};
 use crate::runtime::OrtSettings;
 
 use super::declaration::{Declaration, Said};
 use super::document::Document;
 use super::files::{FoundFile, PackageFiles};
 use super::genai_ports::GenaiPorts;
+use super::hugging_face_ports::HuggingFacePorts;
 use super::resolve::resolve;
 use super::spec::PipelineSpec;
 use super::structure::{self, Structure};
-use super::{Location, PackageError, PackageErrorKind, PackageSource, genai, metadata};
+use super::{Location, PackageError, PackageErrorKind, PackageSource, genai, hugging_face, metadata, write};
 
 /// Names of the metadata file, first come first taken.
 const METADATA: [&str; 3] = [
@@ -24,7 +25,7 @@ const METADATA: [&str; 3] = [
 /// onnxruntime-genai's.
 const GENAI: &str = "genai_config.json";
 
-/// Of a format that a later version reads: saying so beats "no package here".
+/// Of a Hugging Face folder.
 const HUGGING_FACE: &str = "config.json";
 
 /// A package whose metadata is read, its graphs not yet.
@@ -43,7 +44,14 @@ enum Content {
     /// All is said by the metadata, and checked.
     Said(Box<Structure>),
     /// Bindings and edges are those that the graphs have ports for.
-    Ported(Box<Declaration>, Box<GenaiPorts>),
+    Ported(Box<Declaration>, Ports),
+}
+
+/// Names of ports that a format has.
+#[derive(Debug)]
+enum Ports {
+    Genai(GenaiPorts),
+    HuggingFace(HuggingFacePorts),
 }
 
 /// What a package comes to once the ports of its graphs are known.
@@ -63,7 +71,8 @@ pub(crate) struct TokenizerFiles {
 }
 
 impl Package {
-    pub fn open(source: &PackageSource) -> Result<Self, PackageError> {
+    /// `variant` chooses among files of one model, where the format has such.
+    pub fn open(source: &PackageSource, variant: Option<&str>) -> Result<Self, PackageError> {
         let files = PackageFiles::open(source)?;
         for name in METADATA {
             let Some(found) = files.read_optional(name, TEXT_LIMIT)? else {
@@ -76,6 +85,7 @@ impl Package {
                 Document::from_yaml(&found.label, bytes)?
             };
             let structure = structure::check(metadata::read(&document)?)?;
+            refuse_variant(&found, variant)?;
             return Ok(Package {
                 format: "inference_metadata",
                 metadata_file: found.label,
@@ -87,28 +97,25 @@ impl Package {
         if let Some(found) = files.read_optional(GENAI, TEXT_LIMIT)? {
             let document = Document::from_json(&found.label, (*found.bytes).as_ref())?;
             let (declaration, ports) = genai::read(&document)?;
+            refuse_variant(&found, variant)?;
             return Ok(Package {
                 format: "genai_config",
                 metadata_file: found.label,
-                content: Content::Ported(Box::new(declaration), Box::new(ports)),
+                content: Content::Ported(Box::new(declaration), Ports::Genai(ports)),
                 warnings: document.into_warnings(),
                 files,
             });
         }
         if let Some(found) = files.read_optional(HUGGING_FACE, TEXT_LIMIT)? {
-            let location = Location {
-                file: found.label,
-                ..Location::default()
-            };
-            let what = format!(
-                "a Hugging Face export (config.json beside .onnx files) is not read by this version, and there is \
-                 no {} or {GENAI}: the format",
-                METADATA.join(", ")
-            );
-            return Err(PackageError::new(
-                location,
-                PackageErrorKind::Unsupported { what },
-            ));
+            let bytes = (*found.bytes).as_ref();
+            let read = hugging_face::read(&files, &found.label, bytes, variant)?;
+            return Ok(Package {
+                format: "huggingface",
+                metadata_file: found.label,
+                content: Content::Ported(Box::new(read.declaration), Ports::HuggingFace(read.ports)),
+                warnings: read.warnings,
+                files,
+            });
         }
         let location = Location {
             file: files.label(),
@@ -141,13 +148,35 @@ impl Package {
                 warnings: Vec::new(),
             }),
             Content::Ported(declaration, ports) => {
-                let mut declaration = (**declaration).clone();
-                let warnings = ports.bind(&mut declaration, ios)?;
+                let (declaration, warnings) = bind(declaration, ports, ios)?;
                 let structure = structure::check(declaration)?;
                 Ok(Resolved {
                     spec: resolve(&structure, ios)?,
                     warnings,
                 })
+            }
+        }
+    }
+
+    /// The package as `inference_metadata.yaml` would say it, given the ports of every component.
+    pub fn to_metadata(&self, ios: &[ComponentIo]) -> Result<String, PackageError> {
+        match &self.content {
+            Content::Said(_) => Err(PackageError::new(
+                Location {
+                    file: self.metadata_file.clone(),
+                    ..Location::default()
+                },
+                PackageErrorKind::Invalid {
+                    message: "the package is in that format already".to_owned(),
+                },
+            )),
+            Content::Ported(declaration, ports) => {
+                let (declaration, _) = bind(declaration, ports, ios)?;
+                // What cannot be run is not written.
+                let structure = structure::check(declaration)?;
+                resolve(&structure, ios)?;
+                let name = self.metadata_file.file_name().unwrap_or_default();
+                Ok(write::write(&structure.declaration, &name.to_string_lossy()))
             }
         }
     }
@@ -259,6 +288,37 @@ fn template_in(config: &Value) -> Option<&str> {
         .find(|one| one.get("name").and_then(Value::as_str) == Some("default"))?
         .get("template")?
         .as_str()
+}
+
+/// A declaration with what its ports come to, and what a person should know.
+fn bind(
+    declaration: &Declaration,
+    ports: &Ports,
+    ios: &[ComponentIo],
+) -> Result<(Declaration, Vec<String>), PackageError> {
+    let mut declaration = declaration.clone();
+    let warnings = match ports {
+        Ports::Genai(ports) => ports.bind(&mut declaration, ios)?,
+        Ports::HuggingFace(ports) => {
+            ports.bind(&mut declaration, ios)?;
+            Vec::new()
+        }
+    };
+    Ok((declaration, warnings))
+}
+
+/// Formats that name their files have nothing to choose from.
+fn refuse_variant(found: &FoundFile, variant: Option<&str>) -> Result<(), PackageError> {
+    let Some(variant) = variant else { return Ok(()) };
+    let location = Location {
+        file: found.label.clone(),
+        ..Location::default()
+    };
+    let message = format!(
+        "the option \"variant\" is \"{}\", but this file names the package's graphs; leave it out",
+        shown(variant)
+    );
+    Err(PackageError::new(location, PackageErrorKind::Invalid { message }))
 }
 
 fn syntax(found: &FoundFile, message: String) -> PackageError {

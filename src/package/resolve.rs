@@ -5,6 +5,7 @@ use crate::component::{ComponentIo, DataType, Dim, Port};
 use super::declaration::{
     ComponentDeclaration, Continuation, Declaration, EdgeDeclaration, Phase, Said, StrategyKind, ZeroDim,
 };
+use super::first_pass;
 use super::iteration;
 use super::kept;
 use super::media::resolve_media;
@@ -102,6 +103,8 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         }
         components.push(resolved);
     }
+    let first_pass = first_pass::resolve(structure, &mut components, token_loop, ios)?;
+    first_pass::resolve_merges(declaration, &mut components, ios)?;
     check_phases(declaration, &edges, &phases)?;
     nested::check_phases(structure)?;
     let source = |component: usize, input: usize| {
@@ -117,6 +120,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         media,
         order: structure.order.clone(),
         token_loop,
+        first_pass,
         nested,
         iteration: iteration::resolve(structure, states, guidance),
         strategy: match declaration.strategy.kind {
@@ -301,6 +305,10 @@ fn cross_kv_edges(
     let fed: HashSet<(usize, usize)> = edges.iter().map(|edge| (edge.to, edge.input)).collect();
     let mut made = Vec::new();
     for (to, (component, io)) in declaration.components.iter().zip(ios).enumerate() {
+        // Such a component makes them itself.
+        if component.io.cross_kv_inputs.len() == component.io.cross_kv_outputs.len() {
+            continue;
+        }
         for (position, said) in component.io.cross_kv_inputs.iter().enumerate() {
             let input = port_index(&component.name, &io.inputs, "input", &said.value, &said.at)?;
             if fed.contains(&(to, input)) {
@@ -565,6 +573,7 @@ fn resolve_component<'e>(
                     dtype: DataType::Float32,
                     dims: Vec::new(),
                     absent: None,
+                    merges: Vec::new(),
                 });
                 continue;
             }
@@ -592,9 +601,11 @@ fn resolve_component<'e>(
                 InputSource::Timestep => iteration::timestep_dims(io, index),
                 InputSource::Ones => ones_dims(component, io, index)?,
                 InputSource::AttentionMask => kept::mask_dims(component, io, port),
+                InputSource::Held { .. } => held_dims(port),
                 _ => Vec::new(),
             },
             absent: None,
+            merges: Vec::new(),
         });
     }
     for optional in &component.io.optional_inputs {
@@ -636,6 +647,7 @@ fn resolve_component<'e>(
         .collect();
     for (input, spec) in inputs.iter().enumerate() {
         let (output, role) = match spec.source {
+            InputSource::Held { output } => (output, OutputRole::Held),
             InputSource::Past { output } => (output, kept::present_role(component, io, input, output)?),
             InputSource::State { output } => (output, kept::state_role(component, io, input, output)?),
             _ => continue,
@@ -708,8 +720,30 @@ fn absent_dim(
     }
 }
 
+/// The rows of an encoder's keys, for a mask of the encoder where exporters call the two lengths
+/// differently: an input of a cache's rank that is no cache of the component.
+fn encoder_rows(component: &ComponentDeclaration, io: &ComponentIo) -> Option<(usize, usize)> {
+    let axis = component.io.kv_layout.sequence_axis(4);
+    let input = io.inputs.iter().position(|port| {
+        let own = component.io.kv_inputs.iter().any(|said| said.value == port.name);
+        let open = |dims: &Vec<Dim>| dims.len() == 4 && matches!(dims.get(axis), Some(Dim::Symbol(_)));
+        !own && port.dims.as_ref().is_some_and(open)
+    })?;
+    Some((input, axis))
+}
+
+/// Nothing, in the shape of a port: sizes that it leaves open are 0, a batch is 1.
+fn held_dims(port: &Port) -> Vec<InputDim> {
+    let dims = port.dims.as_deref().unwrap_or_default().iter().enumerate();
+    let size = |(position, dim): (usize, &Dim)| match dim {
+        Dim::Fixed(size) => *size,
+        Dim::Symbol(_) => i64::from(position == 0),
+    };
+    dims.map(size).map(InputDim::Fixed).collect()
+}
+
 /// The shape of an input of ones: its dims have fixed sizes, names that another input has too, or
-/// are a batch of 1.
+/// are a batch of 1 or as many as an encoder's keys.
 fn ones_dims(
     component: &ComponentDeclaration,
     io: &ComponentIo,
@@ -724,7 +758,10 @@ fn ones_dims(
             Dim::Fixed(size) => Some(InputDim::Fixed(*size)),
             Dim::Symbol(_) if position == 0 => Some(InputDim::Fixed(1)),
             Dim::Symbol(name) => {
-                let (input, axis) = find_symbol(io, name.as_deref()?, Some(index))?;
+                let named = name
+                    .as_deref()
+                    .and_then(|name| find_symbol(io, name, Some(index)));
+                let (input, axis) = named.or_else(|| encoder_rows(component, io))?;
                 Some(InputDim::SameAs { input, axis })
             }
         })

@@ -183,6 +183,39 @@ fn bind_declared(
         };
         roles.bind(component, io, index, source, &length.port.at)?;
     }
+    if let Some(said) = &declared.cache_branch_input {
+        let (index, port) = input(said)?;
+        let dims = port.dims.as_deref().unwrap_or_default();
+        let one = dims
+            .iter()
+            .all(|dim| !matches!(dim, Dim::Fixed(size) if *size != 1));
+        if port.dtype() != Some(DataType::Bool) || !one {
+            return Err(mismatch(&component.name, port, &said.at, "a bool of one element"));
+        }
+        let source = InputSource::CacheBranch { rank: dims.len() };
+        roles.bind(component, io, index, source, &said.at)?;
+    }
+    // An encoder's keys and values that the component makes itself, in the first pass.
+    if !declared.cross_kv_inputs.is_empty()
+        && declared.cross_kv_inputs.len() == declared.cross_kv_outputs.len()
+    {
+        for (input_said, output_said) in declared.cross_kv_inputs.iter().zip(&declared.cross_kv_outputs) {
+            let (index, port) = input(input_said)?;
+            let output = port_index(
+                &component.name,
+                &io.outputs,
+                "output",
+                &output_said.value,
+                &output_said.at,
+            )?;
+            if io.outputs.get(output).and_then(Port::dtype) != port.dtype() {
+                let expected = format!("{}, as the output \"{}\"", port.ty, output_said.value);
+                return Err(mismatch(&component.name, port, &input_said.at, expected));
+            }
+            roles.bind(component, io, index, InputSource::Held { output }, &input_said.at)?;
+            roles.carried.push(output);
+        }
+    }
     for said in &declared.ones_inputs {
         let (index, port) = input(said)?;
         if !(is_integer(port) || is_float(port) || port.dtype() == Some(DataType::Bool)) {
@@ -450,6 +483,23 @@ fn refuse_unfed(
     Ok(())
 }
 
+/// The output that a binding says is the logits.
+pub(super) fn declared_logits(
+    component: &ComponentDeclaration,
+    io: &ComponentIo,
+    said: &Said<String>,
+) -> Result<usize, PackageError> {
+    let index = port_index(&component.name, &io.outputs, "output", &said.value, &said.at)?;
+    let port = io.outputs.get(index);
+    if let Some(port) = port
+        && !(is_float(port) && has_rank(port, &[2, 3]))
+    {
+        let expected = "logits: float32, float16 or bfloat16, rank 2 or 3";
+        return Err(mismatch(&component.name, port, &said.at, expected));
+    }
+    Ok(index)
+}
+
 /// The decoder's logits: declared, or the only float output of rank 2 or 3 that is neither
 /// carried nor routed.
 pub(super) fn logits(
@@ -459,15 +509,7 @@ pub(super) fn logits(
     routed: impl Fn(usize) -> bool,
 ) -> Result<usize, PackageError> {
     if let Some(said) = &component.io.logits_output {
-        let index = port_index(&component.name, &io.outputs, "output", &said.value, &said.at)?;
-        let port = io.outputs.get(index);
-        if let Some(port) = port
-            && !(is_float(port) && has_rank(port, &[2, 3]))
-        {
-            let expected = "logits: float32, float16 or bfloat16, rank 2 or 3";
-            return Err(mismatch(&component.name, port, &said.at, expected));
-        }
-        return Ok(index);
+        return declared_logits(component, io, said);
     }
     let hidden = component.io.hidden_output.as_ref();
     let candidates: Vec<usize> = io

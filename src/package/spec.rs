@@ -15,6 +15,7 @@ pub(crate) struct PipelineSpec {
     /// Component indices, each after those that feed it.
     pub order: Vec<usize>,
     pub token_loop: Option<TokenLoop>,
+    pub first_pass: Option<FirstPass>,
     /// What a step of the token loop has inside, if it is a frame of codes.
     pub nested: Option<Nested>,
     pub iteration: Option<Iteration>,
@@ -96,6 +97,18 @@ impl Nested {
     }
 }
 
+/// A component that stands in for the decoder while the caches are empty.
+#[derive(Clone, Debug)]
+pub(crate) struct FirstPass {
+    pub component: usize,
+    /// Index among its outputs.
+    pub logits: usize,
+    /// Its outputs, and the decoder's caches that they begin.
+    pub caches: Vec<(usize, usize)>,
+    /// Whether the decoder takes one token at a time.
+    pub one_at_a_time: bool,
+}
+
 /// A component that runs again and again over what it made.
 #[derive(Clone, Debug)]
 pub(crate) struct Iteration {
@@ -169,6 +182,8 @@ pub(crate) struct InputSpec {
     pub dims: Vec<InputDim>,
     /// What stands in when the source has no value.
     pub absent: Option<Absent>,
+    /// Rows of other outputs that take the places of tokens' rows.
+    pub merges: Vec<Merge>,
 }
 
 /// Where the value of an input comes from.
@@ -200,6 +215,11 @@ pub(crate) enum InputSource {
     Loop { state: usize },
     /// The same as the denoiser's last step left it, for other components.
     LoopResult { state: usize },
+    /// What this component's output was in the pass that began the sequence; in that pass nothing,
+    /// of the shape that `dims` give.
+    Held { output: usize },
+    /// Whether there is anything in the caches: bool, in every element.
+    CacheBranch { rank: usize },
     /// A number of tokens, int32 or int64, in a tensor of one element.
     Length { of: LengthOf, rank: usize },
     /// Ones of the shape that `dims` give.
@@ -227,6 +247,13 @@ pub(crate) enum NestedFeed {
 pub(crate) struct OutputRef {
     pub component: usize,
     pub output: usize,
+}
+
+/// Where this token stands, there is the next row of the features instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Merge {
+    pub token: i32,
+    pub features: OutputRef,
 }
 
 /// Zeros for an input whose modality the request does not bring.
@@ -270,6 +297,8 @@ pub(crate) enum OutputRole {
         /// Past and present are all of a buffer's memory; else they are the rows that there are.
         buffer: Option<Buffer>,
     },
+    /// What the pass that begins a sequence makes is held for the passes after it.
+    Held,
     /// The next step's recurrent state, of this shape.
     State {
         shape: Shape,

@@ -81,6 +81,7 @@ pub(super) fn read_strategy(
                 }
                 whole.kind = StrategyKind::Composite { token_loop: true };
                 whole.decoder = one.declaration.decoder;
+                whole.first_pass = one.declaration.first_pass;
                 whole.max_tokens = one.declaration.max_tokens;
                 whole.nested = one.declaration.nested;
             }
@@ -111,6 +112,7 @@ fn empty(kind: StrategyKind, at: &Cursor<'_>) -> StrategyDeclaration {
     StrategyDeclaration {
         kind,
         decoder: None,
+        first_pass: None,
         model: None,
         staged: Vec::new(),
         iterative: None,
@@ -130,6 +132,7 @@ fn read_one(at: &Cursor<'_>) -> Result<OneStrategy, PackageError> {
     match kind {
         Kind::Autoregressive => {
             declaration.decoder = fields.get("decoder").map(said).transpose()?;
+            declaration.first_pass = fields.get("first_pass").map(said).transpose()?;
             declaration.max_tokens = fields.get("max_tokens").map(|value| value.count(1)).transpose()?;
         }
         Kind::SinglePass => {

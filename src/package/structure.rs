@@ -45,6 +45,7 @@ pub(crate) fn check(declaration: Declaration) -> Result<Structure, PackageError>
         .model
         .iter()
         .chain(&strategy.decoder)
+        .chain(&strategy.first_pass)
         .chain(
             strategy
                 .iterative

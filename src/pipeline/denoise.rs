@@ -268,6 +268,7 @@ impl Run {
             len: self.transcript.len(),
             past: 0,
             last_row: None,
+            tokens: &[],
         };
         let update = steps
             .schedule

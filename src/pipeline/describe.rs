@@ -26,6 +26,7 @@ pub(super) fn describe(pipeline: &Pipeline) -> Value {
         "tokenizer": pipeline.tokenizer().map(|tokenizer| json!({ "vocab_size": tokenizer.vocab_size() })),
         "chat_template": pipeline.chat_template().is_some(),
         "components": components.collect::<Vec<_>>(),
+        "first_pass": spec.first_pass.as_ref().map(|first| name(spec, first.component)),
         "order": spec.order.iter().map(|&index| name(spec, index)).collect::<Vec<_>>(),
         "max_tokens": spec.max_tokens,
         "generation": generation(&spec.generation),
@@ -106,6 +107,8 @@ fn input(port: &Port, input: &InputSpec, spec: &PipelineSpec, component: &Compon
         InputSource::Nested(_) => json!("frames"),
         InputSource::Length { of, .. } => json!(format!("length: {}", of.name())),
         InputSource::Ones => json!("ones"),
+        InputSource::CacheBranch { .. } => json!("whether there is a cache"),
+        InputSource::Held { output: index } => json!({ "held": output(index) }),
         InputSource::Timestep => json!("timestep"),
         InputSource::Request { required: true } => json!("request"),
         InputSource::Request { required: false } => json!("request, or the graph's default"),
@@ -140,6 +143,17 @@ fn input(port: &Port, input: &InputSpec, spec: &PipelineSpec, component: &Compon
     if let Some(fields) = value.as_object_mut() {
         fields.insert("source".to_owned(), source);
         fields.insert("absent".to_owned(), absent.unwrap_or_default());
+        let merges = input.merges.iter().map(|merge| {
+            let source = spec.components.get(merge.features.component);
+            let port = source.and_then(|source| source.io.outputs.get(merge.features.output));
+            let features = format!(
+                "{}.{}",
+                name(spec, merge.features.component),
+                port.map_or("", |port| &port.name)
+            );
+            json!({ "token_id": merge.token, "features": features })
+        });
+        fields.insert("merges".to_owned(), merges.collect());
     }
     value
 }
@@ -153,6 +167,7 @@ fn output(port: &Port, output: &OutputSpec) -> Value {
             json!({ "cache": { "sequence_axis": axis, "in_place": in_place.is_some() } })
         }
         OutputRole::State { .. } => json!("state"),
+        OutputRole::Held => json!("held"),
     };
     if let Some(fields) = value.as_object_mut() {
         fields.insert("role".to_owned(), role);

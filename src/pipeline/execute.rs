@@ -9,7 +9,7 @@ use crate::component::{
     ComponentError, ComponentErrorKind, ComponentSession, DataType, Input, Output, OutputResult, Port,
     RunControl, Shape, TensorError, byte_len,
 };
-use crate::package::{ComponentSpec, OutputDim, OutputRole, PipelineSpec};
+use crate::package::{ComponentSpec, FirstPass, OutputDim, OutputRole, PipelineSpec};
 
 use super::cache::{Cache, Lent};
 use super::pool::{Pool, Span, Values, at_port};
@@ -173,6 +173,7 @@ impl Pool {
                 Some(shape)
             }
             OutputRole::State { shape } => Some(shape.clone()),
+            OutputRole::Held => None,
             OutputRole::Plain => {
                 let shape: Option<Shape> = spec
                     .dims
@@ -189,6 +190,65 @@ impl Pool {
                 shape.filter(|shape| shape.as_slice() == last.shape())
             }
         }
+    }
+
+    /// Begins the decoder's caches with what the component of the first pass has made of a span.
+    pub fn begin_caches(
+        &mut self,
+        spec: &PipelineSpec,
+        first: &FirstPass,
+        decoder: usize,
+        len: usize,
+    ) -> Result<(), PipelineError> {
+        let (Some(component), Some(reader)) =
+            (spec.components.get(first.component), spec.components.get(decoder))
+        else {
+            return Ok(());
+        };
+        for &(from, to) in &first.caches {
+            let (Some(port), Some(role)) = (component.io.outputs.get(from), reader.outputs.get(to)) else {
+                continue;
+            };
+            let OutputRole::Present { axis, empty, .. } = &role.role else {
+                continue;
+            };
+            let Some(made) = self.output(first.component, from) else {
+                continue;
+            };
+            let mut expected = empty.clone();
+            if let Some(rows) = expected.get_mut(*axis) {
+                *rows = len as i64;
+            }
+            if made.shape() != expected.as_slice() {
+                return Err(RequestError::CarriedShape {
+                    component: component.name.clone(),
+                    port: port.name.clone(),
+                    found: made.shape().to_vec(),
+                    expected: expected.to_vec(),
+                }
+                .into());
+            }
+            let tensor = made
+                .to_tensor()
+                .map_err(|error| at_port(component, port, error))?;
+            let result = OutputResult::Owned(tensor);
+            let taken = match self.cache_mut(decoder, to) {
+                Some(cache) => cache.take_result(result, len),
+                None => match self
+                    .components
+                    .get_mut(decoder)
+                    .and_then(|values| values.outputs.get_mut(to))
+                {
+                    Some(slot) => {
+                        slot.written = true;
+                        slot.back.take_result(result)
+                    }
+                    None => Ok(()),
+                },
+            };
+            taken.map_err(|error| at_port(component, port, error))?;
+        }
+        Ok(())
     }
 
     /// Puts the outputs' values back, written or not.
@@ -230,6 +290,15 @@ impl Pool {
                     outcome = Err(at_port(component, port, error));
                 }
                 slot.written = true;
+                // What the first pass made stays.
+                let held = component
+                    .outputs
+                    .get(output)
+                    .is_some_and(|spec| spec.role == OutputRole::Held);
+                if held && span.past > 0 {
+                    value.clear();
+                    slot.written = false;
+                }
             } else {
                 value.clear();
             }

@@ -15,6 +15,7 @@ mod error;
 mod event;
 mod execute;
 mod media;
+mod merge;
 mod nested;
 mod open;
 mod pool;

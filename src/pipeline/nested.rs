@@ -177,6 +177,7 @@ impl Run {
                     len: 1,
                     past: 0,
                     last_row: None,
+                    tokens: &[],
                 };
                 self.pool
                     .execute(spec, &shared.sessions, pre.component, span, control)?;
@@ -244,6 +245,7 @@ impl Run {
                 len,
                 past,
                 last_row: None,
+                tokens: &[],
             };
             self.pool
                 .execute(spec, &shared.sessions, nested.inner, span, control)?;

@@ -26,6 +26,10 @@ pub struct PipelineOptions {
     /// For every component without an option of its own; `None` leaves it to the
     /// environment variable, then to `auto`.
     pub backend: Option<BackendChoice>,
+    /// Which of a model's files to take where a Hugging Face folder has several: `fp16`, `q4`,
+    /// `quantized`, ... (the end of their names); `fp32` is those without. `None` takes these, or
+    /// the only ones that there are.
+    pub variant: Option<String>,
     /// By component name; a name that the package lacks is an error.
     pub component_backends: Vec<(String, BackendChoice)>,
     /// Threads that a component may use; `None` means the runtime's.
@@ -173,7 +177,7 @@ impl Pipeline {
         control: &RunControl,
     ) -> Result<Self, PipelineError> {
         check_control(control)?;
-        let package = Package::open(source)?;
+        let package = Package::open(source, options.variant.as_deref())?;
         check_control(control)?;
         package.check_files()?;
         warn_of(runtime, &package);
@@ -229,7 +233,7 @@ impl Pipeline {
         source: &PackageSource,
         sessions: Vec<(String, Box<dyn ComponentSession>)>,
     ) -> Result<Self, PipelineError> {
-        let package = Package::open(source)?;
+        let package = Package::open(source, None)?;
         warn_of(runtime, &package);
         let names = package.declaration().component_names();
         let mut sessions: Vec<_> = sessions
@@ -404,25 +408,32 @@ impl Pipeline {
     /// What opening would take, from file sizes and the graphs' declared ports, without
     /// loading a component.
     pub fn estimate(runtime: &Runtime, source: &PackageSource) -> Result<Estimate, PipelineError> {
-        let package = Package::open(source)?;
+        let package = Package::open(source, None)?;
         package.check_files()?;
         warn_of(runtime, &package);
         let mut estimate = Estimate::default();
-        let mut ios = Vec::new();
-        for (index, component) in package.declaration().components.iter().enumerate() {
-            let model = package.model(index)?;
-            let outline =
-                ModelOutline::read(&model).map_err(|error| outline_error(&component.name, &model, error))?;
+        let outlines = outlines(&package)?;
+        for (component, outline) in package.declaration().components.iter().zip(&outlines) {
             estimate.weight_bytes = estimate.weight_bytes.saturating_add(outline.bytes);
             estimate.components.push(ComponentEstimate {
                 name: component.name.clone(),
                 file: component.file.value.clone(),
                 weight_bytes: outline.bytes,
             });
-            ios.push(outline.io);
         }
+        let ios: Vec<_> = outlines.into_iter().map(|outline| outline.io).collect();
         estimate.kv_bytes_per_token = kv_bytes_per_token(&package.resolve(&ios)?.spec);
         Ok(estimate)
+    }
+
+    /// A package of another format as `inference_metadata.yaml`, which says the same in a folder
+    /// with the same graphs. `variant` is that of [`PipelineOptions`]. No component is loaded.
+    pub fn to_metadata(source: &PackageSource, variant: Option<&str>) -> Result<String, PipelineError> {
+        let package = Package::open(source, variant)?;
+        package.check_files()?;
+        let outlines = outlines(&package)?.into_iter();
+        let ios: Vec<_> = outlines.map(|outline| outline.io).collect();
+        Ok(package.to_metadata(&ios)?)
     }
 
     /// In the package's order.
@@ -593,6 +604,18 @@ pub(super) fn vocabulary(spec: &PipelineSpec, tokenizer: Option<&Tokenizer>) -> 
         Dim::Symbol(_) => return None,
     };
     Some(logits.max(tokenizer.map_or(0, Tokenizer::vocab_size)))
+}
+
+/// What can be told of each component without loading it.
+fn outlines(package: &Package) -> Result<Vec<ModelOutline>, PipelineError> {
+    let components = package.declaration().components.iter().enumerate();
+    components
+        .map(|(index, component)| {
+            let model = package.model(index)?;
+            let outline = ModelOutline::read(&model);
+            Ok(outline.map_err(|error| outline_error(&component.name, &model, error))?)
+        })
+        .collect()
 }
 
 fn warn_of(runtime: &Runtime, package: &Package) {

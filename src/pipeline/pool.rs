@@ -9,6 +9,7 @@ use super::PipelineError;
 use super::cache::Cache;
 use super::convert::{read_integers, write_integers, write_number, write_ones};
 use super::execute::Scratch;
+use super::merge;
 use super::nested::Feeds;
 use super::request::Settable;
 use super::states::States;
@@ -91,6 +92,8 @@ pub(super) struct Span<'t> {
     pub past: usize,
     /// An output of the component of which the last row is enough.
     pub last_row: Option<usize>,
+    /// All tokens of the run, of which the span is a part.
+    pub tokens: &'t [i32],
 }
 
 impl Pool {
@@ -137,6 +140,10 @@ impl Pool {
             .zip(&component.io.outputs)
         {
             let shape = match &output.role {
+                OutputRole::Held => {
+                    slot.front.clear();
+                    continue;
+                }
                 OutputRole::Plain
                 | OutputRole::Present {
                     in_place: Some(_), ..
@@ -401,6 +408,14 @@ impl Pool {
                 let bytes = made.write(spec.dtype, &shape)?;
                 write_integers(spec.dtype, bytes, std::iter::once(value));
             }
+            InputSource::CacheBranch { rank } => {
+                let shape = Shape::from_elem(1, rank);
+                made.write(spec.dtype, &shape)?.fill(u8::from(past > 0));
+            }
+            InputSource::Held { output } => match self.output(index, output) {
+                Some(_) => made.clear(),
+                None => made.write_zeros(spec.dtype, &self.made_shape(component, index, &spec.dims))?,
+            },
             InputSource::Ones => {
                 let shape = self.made_shape(component, index, &spec.dims);
                 write_ones(spec.dtype, made.write(spec.dtype, &shape)?);
@@ -414,7 +429,10 @@ impl Pool {
                 let later =
                     span.past > 0 && spec.absent.as_ref().is_some_and(|absent| absent.first_pass_only);
                 match self.values().routed(spec.source).filter(|_| !later) {
-                    Some(value) if value.dtype() != spec.dtype => made.convert_from(value, spec.dtype)?,
+                    Some(value) if value.dtype() != spec.dtype || !spec.merges.is_empty() => {
+                        made.convert_from(value, spec.dtype)?;
+                        merge::merge(&spec.merges, self.values(), span, made);
+                    }
                     Some(_) => made.clear(),
                     None => self.make_absent(component, index, spec, made)?,
                 }
@@ -495,7 +513,7 @@ impl Coordinates {
 }
 
 impl<'p> Values<'p> {
-    fn output(&self, component: usize, output: usize) -> Option<TensorView<'p>> {
+    pub(super) fn output(&self, component: usize, output: usize) -> Option<TensorView<'p>> {
         self.components.get(component)?.outputs.get(output)?.current()
     }
 
@@ -526,7 +544,9 @@ impl<'p> Values<'p> {
             | InputSource::Positions { .. }
             | InputSource::Length { .. }
             | InputSource::Ones
+            | InputSource::CacheBranch { .. }
             | InputSource::Timestep => made(),
+            InputSource::Held { output } => values.outputs.get(output)?.front.view().or_else(made),
             InputSource::OutputIds => self.output_ids.view(),
             InputSource::OutputCodes => self.output_codes.view(),
             InputSource::Nested(feed) => self.feeds.view(feed),

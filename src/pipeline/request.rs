@@ -58,6 +58,11 @@ impl Activity {
                 }),
                 _ => false,
             });
+            let merges = reader.inputs.iter().flat_map(|input| &input.merges);
+            let reads_spoiled = reads_spoiled
+                || merges
+                    .into_iter()
+                    .any(|merge| spoiled.get(merge.features.component) == Some(&true));
             if let Some(flag) = spoiled.get_mut(index) {
                 *flag |= reads_spoiled;
             }
@@ -258,11 +263,14 @@ pub(super) fn settable(found: &Found<'_>, spec: &PipelineSpec) -> Result<Settabl
         }
         | InputSource::Length { .. }
         | InputSource::Ones
+        | InputSource::CacheBranch { .. }
         | InputSource::Timestep => "the step loop".to_owned(),
         InputSource::OutputIds => "the chosen tokens".to_owned(),
         InputSource::OutputCodes => "the codes of the frames".to_owned(),
         InputSource::Nested(_) => "the loop over frames".to_owned(),
-        InputSource::Past { .. } | InputSource::State { .. } => "the component's own output".to_owned(),
+        InputSource::Past { .. } | InputSource::State { .. } | InputSource::Held { .. } => {
+            "the component's own output".to_owned()
+        }
         InputSource::LoopResult { state } => looped_address(spec, state),
         InputSource::Edge(from) => {
             let source = spec.components.get(from.component);

@@ -67,6 +67,9 @@ impl Run {
                 Some(chunk) => self.transcript.len().min(start.saturating_add(chunk)),
                 None => self.transcript.len(),
             };
+            let first_pass = &self.pipeline.shared().spec.first_pass;
+            let singly = first_pass.as_ref().is_some_and(|first| first.one_at_a_time);
+            let end = if singly && start > 0 { start + 1 } else { end };
             if !self.keeps_cache {
                 self.pool.reset_caches(&self.pipeline.shared().spec)?;
             }
@@ -107,9 +110,19 @@ impl Run {
         let spec = &shared.spec;
         self.last_span = len;
         self.frames.ready = false;
+        // While there is nothing in the caches, another component may stand in for the decoder.
+        let first_pass = spec.first_pass.as_ref();
+        let (chooser, logits) = match first_pass.filter(|_| past == 0) {
+            Some(first) => (first.component, first.logits),
+            None => (token_loop.decoder, token_loop.logits),
+        };
+        let stands_by = |index: usize| {
+            let either = [Some(token_loop.decoder), first_pass.map(|first| first.component)];
+            index != chooser && either.contains(&Some(index))
+        };
         for &index in &spec.order {
             let by_frame = spec.nested.is_some_and(|nested| nested.runs(index));
-            if by_frame || !self.runs_in(spec, index, &[Phase::EveryStep]) {
+            if by_frame || stands_by(index) || !self.runs_in(spec, index, &[Phase::EveryStep]) {
                 continue;
             }
             check_control(control)?;
@@ -118,24 +131,26 @@ impl Run {
                 ids: ids(self.transcript.tokens(), range.clone()),
                 len,
                 past,
-                last_row: (index == token_loop.decoder && self.last_logits_only && len > 1)
-                    .then_some(token_loop.logits),
+                last_row: (index == chooser && self.last_logits_only && len > 1).then_some(logits),
+                tokens: self.transcript.tokens(),
             };
             self.pool.execute(spec, &shared.sessions, index, span, control)?;
+            if let Some(first) = first_pass.filter(|first| first.component == index) {
+                self.pool.begin_caches(spec, first, token_loop.decoder, len)?;
+            }
             self.stats.component_runs += 1;
             let took = started.elapsed();
-            if index == token_loop.decoder {
+            if index == chooser {
                 timings.decoder += took;
             } else {
                 timings.step_components += took;
             }
         }
-        let logits = self.pool.output(token_loop.decoder, token_loop.logits);
-        logits
-            .and_then(|logits| last_row(logits, &mut self.next_logits))
+        let made = self.pool.output(chooser, logits);
+        made.and_then(|logits| last_row(logits, &mut self.next_logits))
             .filter(|()| !self.next_logits.is_empty())
             .ok_or_else(|| RequestError::EmptyLogits {
-                component: component_name(spec, token_loop.decoder),
+                component: component_name(spec, chooser),
             })?;
         std::mem::swap(&mut self.logits, &mut self.next_logits);
         Ok(())
@@ -147,8 +162,10 @@ impl Run {
         spec.components.iter().any(|component| {
             component.inputs.iter().any(|input| {
                 let only_first = input.absent.as_ref().is_some_and(|absent| absent.first_pass_only);
-                matches!(input.source, InputSource::Edge(from) if only_first
-                    && self.activity.active.get(from.component) == Some(&true))
+                let runs = |component: usize| self.activity.active.get(component) == Some(&true);
+                let edge =
+                    matches!(input.source, InputSource::Edge(from) if only_first && runs(from.component));
+                edge || input.merges.iter().any(|merge| runs(merge.features.component))
             })
         })
     }
@@ -203,6 +220,7 @@ impl Run {
             len: tokens.len(),
             past: 0,
             last_row: None,
+            tokens: self.transcript.tokens(),
         };
         self.pool
             .execute(&shared.spec, &shared.sessions, index, span, control)?;

@@ -46,6 +46,11 @@ impl Value {
         }
     }
 
+    /// The bytes of a value that the loop has written.
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        (self.set && self.made.is_none()).then_some(&mut self.room)
+    }
+
     /// Bytes of memory held, in use or not.
     pub fn held_bytes(&self) -> u64 {
         let made = self.made.as_ref().map_or(0, |tensor| tensor.bytes().len());

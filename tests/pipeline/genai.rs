@@ -163,6 +163,32 @@ fn names_by_default() {
     assert!(pipeline.package().eos_token_ids.is_empty());
 }
 
+/// onnxruntime-genai's builder leaves sizes of caches open that the file says.
+#[test]
+fn sizes_of_caches_from_the_file() {
+    let open_sizes = |heads, size| {
+        let decoder = Decoder {
+            sizes: [heads, size],
+            ..Decoder::default()
+        };
+        files(DECODER, &[("model.onnx", decoder.encode())])
+    };
+    for_each_mix(&open_sizes("1", "kv_cache_dim"), &["decoder"], check);
+    for_each_mix(&open_sizes("heads", "kv_cache_dim"), &["decoder"], |pipeline| {
+        check(pipeline);
+        assert_eq!(pipeline.kv_bytes_per_token(), Some(16));
+    });
+    super::written::check(&open_sizes("1", "kv_cache_dim"));
+    let mut unsaid = open_sizes("1", "kv_cache_dim");
+    unsaid[0].1 = DECODER.replace("\"head_size\": 1,", "").into_bytes();
+    let error = open(&unsaid).unwrap_err();
+    found_at(
+        &error,
+        "model.decoder",
+        "expected fixed heads and head size, or io.kv_heads",
+    );
+}
+
 #[test]
 fn names_of_the_packages_own() {
     let decoder = Decoder {
@@ -814,4 +840,22 @@ model:
         panic!("another kind of error");
     };
     assert!(matches!(empty.kind(), PackageErrorKind::NoMetadata { looked_for } if looked_for.len() == 5));
+}
+
+#[test]
+fn written_as_metadata() {
+    for files in [
+        decoder_files(DECODER),
+        whisper_files(WHISPER),
+        picture_files(PICTURES),
+    ] {
+        super::written::check(&files);
+    }
+    let bare = r#"{"model": {"decoder": {"filename": "model.onnx"}}}"#;
+    let lengths = Some(["past_sequence_length", "total_sequence_length"]);
+    let decoder = Decoder {
+        lengths,
+        ..Decoder::default()
+    };
+    super::written::check(&files(bare, &[("model.onnx", decoder.encode())]));
 }

@@ -4,6 +4,7 @@
 mod diffusion;
 mod fake;
 mod genai;
+mod hugging_face;
 mod images;
 mod iterative;
 mod masked_diffusion;
@@ -15,3 +16,4 @@ mod sounds;
 mod step_loop;
 mod tiny;
 mod transactions;
+mod written;

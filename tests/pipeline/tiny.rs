@@ -115,6 +115,8 @@ pub struct Decoder {
     pub logits: &'static str,
     /// Scalars and tensors of one element that tell how many tokens there are: past, total.
     pub lengths: Option<[&'static str; 2]>,
+    /// Heads and head size of the caches, both 1, as the ports have them.
+    pub sizes: [&'static str; 2],
 }
 
 impl Default for Decoder {
@@ -134,6 +136,7 @@ impl Default for Decoder {
             cross: None,
             logits: "logits",
             lengths: None,
+            sizes: ["1", "1"],
         }
     }
 }
@@ -184,9 +187,11 @@ impl Decoder {
                 let present = of_layer(self.caches[kind + 2], layer);
                 let sum = format!("sum_{layer}_{kind}");
                 let next = format!("total_{layer}_{kind}");
+                let [heads, size] = self.sizes;
+                let dims = |rows: &str| format!("[batch, {heads}, {rows}, {size}]");
                 graph = graph
-                    .input(&past, FLOAT, "[batch, 1, past_sequence, 1]")
-                    .output(&present, FLOAT, "[batch, 1, total_sequence, 1]")
+                    .input(&past, FLOAT, &dims("past_sequence"))
+                    .output(&present, FLOAT, &dims("total_sequence"))
                     .node(Node::new("Concat", &[&past, new], &[&present]).int("axis", 2))
                     .node(Node::new("ReduceSum", &[&past, "axis2"], &[&sum]).int("keepdims", 1))
                     .node(Node::new(add, &[&total, &sum], &[&next]));
