@@ -1,6 +1,6 @@
 //! Another rate, by band-limited interpolation with a Hann-windowed sinc: what
 //! `torchaudio.functional.resample` does with its defaults, after J. O. Smith, "Digital audio
-//! resampling" (https://ccrma.stanford.edu/~jos/resample/).
+//! resampling" (<https://ccrma.stanford.edu/~jos/resample/>).
 //!
 //! Of input x at rate r, output at rate R, both divided by their greatest common divisor:
 //!
