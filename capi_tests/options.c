@@ -111,7 +111,7 @@ int main(void)
     milliseconds(pipeline, "load_timeout_ms");
     passes(pipeline);
     unknown(pipeline, "backend.", "backend.NAME");
-    unknown(pipeline, "backends", "backend, backend.NAME, threads, load_timeout_ms");
+    unknown(pipeline, "backends", "backend, backend.NAME, threads, variant, load_timeout_ms");
 
     good(run, "max_tokens", "1");
     bad(run, "max_tokens", "0", "from 1");
@@ -125,7 +125,7 @@ int main(void)
     bad(run, "logits", "first", "\"last\" or \"all\"");
     bad(run, "chunk_size", "4294967296", "4294967295");
     milliseconds(run, "timeout_ms");
-    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, num_steps, start_step, guidance_scale, seed, timeout_ms");
+    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, num_steps, start_step, add_noise, guidance_scale, seed, timeout_ms");
 
     /* Keys and values by length: what is behind them does not count. */
     OK(oxp_options_set(run, "max_tokens_and_more", 10, "123 and more", 3, ERR));
