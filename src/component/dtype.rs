@@ -25,6 +25,16 @@ pub enum DataType {
 }
 
 impl DataType {
+    /// float32, float16 or bfloat16: what values between components are converted among.
+    pub(crate) fn is_float32_or_smaller(self) -> bool {
+        matches!(self, DataType::Float32 | DataType::Float16 | DataType::Bfloat16)
+    }
+
+    /// int32 or int64: what token ids, positions and lengths are of.
+    pub(crate) fn is_index(self) -> bool {
+        matches!(self, DataType::Int32 | DataType::Int64)
+    }
+
     /// All of them, in the order of their codes.
     pub const ALL: [DataType; 14] = [
         DataType::Float32,

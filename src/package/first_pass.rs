@@ -1,7 +1,7 @@
 //! A component that stands in for the decoder in the pass that begins a sequence, and features that
 //! take the places of tokens' embeddings.
 
-use crate::component::{ComponentIo, DataType, Dim, Port};
+use crate::component::{ComponentIo, Dim, Port};
 
 use super::declaration::{Declaration, KvUpdate};
 use super::resolve::{mismatch, port_index};
@@ -169,17 +169,11 @@ fn check_features(
         Some(Dim::Fixed(size)) => Some(*size),
         _ => None,
     };
-    let float = |port: &Port| {
-        matches!(
-            port.dtype(),
-            Some(DataType::Float32 | DataType::Float16 | DataType::Bfloat16)
-        )
-    };
     let same_width = match (width(features), width(embeds)) {
         (Some(given), Some(wanted)) => given == wanted,
         _ => true,
     };
-    if float(features) && features.dtype() == embeds.dtype() && same_width {
+    if roles::is_float(features) && features.dtype() == embeds.dtype() && same_width {
         return Ok(());
     }
     let expected = format!(

@@ -63,10 +63,7 @@ pub(super) fn loop_state(
         }
     }
     if let (Some(port), Some(scheduler), false) = (ports.0, structure.scheduler(), masked)
-        && !matches!(
-            port.dtype(),
-            Some(DataType::Float32 | DataType::Float16 | DataType::Bfloat16)
-        )
+        && !is_float(port)
     {
         let expected = format!(
             "float32, float16 or bfloat16, for the scheduler {}",
@@ -193,10 +190,7 @@ pub(super) fn bind_timestep(
     let Some(port) = io.inputs.get(index) else {
         return Ok(());
     };
-    let of_number = matches!(
-        port.dtype(),
-        Some(DataType::Int32 | DataType::Int64 | DataType::Float32 | DataType::Float16 | DataType::Bfloat16)
-    );
+    let of_number = is_integer(port) || is_float(port);
     let of_rank = port.dims.as_ref().is_none_or(|dims| dims.len() <= 2);
     if !of_number || !of_rank {
         let expected = "a timestep: int32, int64 or a float type, rank 0 to 2";
@@ -277,12 +271,7 @@ pub(super) fn find_guidance(
         ));
     }
     match io.inputs.get(input) {
-        Some(port)
-            if !matches!(
-                port.dtype(),
-                Some(DataType::Float32 | DataType::Float16 | DataType::Bfloat16)
-            ) =>
-        {
+        Some(port) if !is_float(port) => {
             let expected = "float32, float16 or bfloat16, of which guidance makes zeros";
             Err(mismatch(&component.name, port, &said.at, expected))
         }

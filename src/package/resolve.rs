@@ -259,7 +259,7 @@ fn resolve_edge(
             "the edge carries a type that does not cross between components".to_owned(),
         ));
     };
-    let float = |dtype| matches!(dtype, DataType::Float32 | DataType::Float16 | DataType::Bfloat16);
+    let float = DataType::is_float32_or_smaller;
     let tokens = match source {
         InputSource::Loop { state } => states.get(state).is_some_and(|state| state.tokens),
         _ => false,

@@ -554,14 +554,11 @@ fn unresolved<'p>(
 }
 
 pub(super) fn is_integer(port: &Port) -> bool {
-    matches!(port.dtype(), Some(DataType::Int32 | DataType::Int64))
+    port.dtype().is_some_and(DataType::is_index)
 }
 
 pub(super) fn is_float(port: &Port) -> bool {
-    matches!(
-        port.dtype(),
-        Some(DataType::Float32 | DataType::Float16 | DataType::Bfloat16)
-    )
+    port.dtype().is_some_and(DataType::is_float32_or_smaller)
 }
 
 /// Whether the port's rank is one of these, or not declared.

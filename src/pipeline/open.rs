@@ -6,8 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::component::{
-    Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, DataType, Dim, ModelSource,
-    RunControl,
+    Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, ModelSource, RunControl,
 };
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
@@ -497,7 +496,7 @@ fn check_schedule(runtime: &Runtime, spec: &PipelineSpec) -> Result<(), Pipeline
     let component = spec.components.get(iteration.denoiser);
     let inputs = component.map_or(&[][..], |component| &component.inputs);
     let timestep = inputs.iter().find(|input| input.source == InputSource::Timestep);
-    let integer = timestep.is_some_and(|input| matches!(input.dtype, DataType::Int32 | DataType::Int64));
+    let integer = timestep.is_some_and(|input| input.dtype.is_index());
     let fraction = schedule.steps.iter().find(|step| step.timestep.fract() != 0.0);
     if let (true, Some(step)) = (integer, fraction) {
         let message = format!(

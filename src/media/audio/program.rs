@@ -268,11 +268,8 @@ impl Builder {
             }
         };
         let kind = self.kinds.get(source).copied().unwrap_or(Kind::Length);
-        let float = matches!(
-            output.dtype,
-            DataType::Float32 | DataType::Float16 | DataType::Bfloat16
-        );
-        let integer = matches!(output.dtype, DataType::Int32 | DataType::Int64);
+        let float = output.dtype.is_float32_or_smaller();
+        let integer = output.dtype.is_index();
         let (fits, typed) = match output.content {
             AudioContent::Waveform => (matches!(kind, Kind::Samples(_)), float),
             AudioContent::Features => (kind == Kind::Features, float),

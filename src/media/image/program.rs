@@ -466,11 +466,8 @@ impl Builder {
         if !fits {
             return Err(format!("{} cannot be {}", output.content.name(), kind.name()));
         }
-        let float = matches!(
-            output.dtype,
-            DataType::Float32 | DataType::Float16 | DataType::Bfloat16
-        );
-        let integer = matches!(output.dtype, DataType::Int32 | DataType::Int64);
+        let float = output.dtype.is_float32_or_smaller();
+        let integer = output.dtype.is_index();
         let ok = match output.content {
             Content::Pixels => {
                 float || (output.dtype == DataType::Uint8 && matches!(kind, Kind::Image | Kind::Tiles))
