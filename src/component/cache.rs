@@ -1,6 +1,6 @@
 //! KV caches that a component makes longer, or overwrites in part, where they lie.
 
-use super::tensor::{AlignedBytes, ComponentTensor, Shape, TensorError, byte_len};
+use super::tensor::{AlignedBytes, ComponentTensor, Shape, TensorError, byte_len, check_byte_len};
 use super::{ComponentError, ComponentErrorKind, ComponentSession, DataType, Output};
 
 /// An input and an output of a component, by index, of which the output is the input and rows
@@ -40,14 +40,7 @@ impl<'a> CacheRoom<'a> {
         memory: &'a mut [u8],
     ) -> Result<Self, TensorError> {
         let expected = room_len(dtype, shape, axis, capacity)?;
-        if memory.len() != expected {
-            return Err(TensorError::ByteLength {
-                dtype,
-                shape: shape.into(),
-                found: memory.len() as u64,
-                expected: expected as u64,
-            });
-        }
+        check_byte_len(dtype, shape, memory.len(), expected)?;
         Ok(CacheRoom {
             past,
             dtype,
@@ -69,15 +62,7 @@ impl<'a> CacheRoom<'a> {
         shape: &'a [i64],
         memory: &'a mut [u8],
     ) -> Result<Self, TensorError> {
-        let expected = byte_len(dtype, shape)?;
-        if memory.len() != expected {
-            return Err(TensorError::ByteLength {
-                dtype,
-                shape: shape.into(),
-                found: memory.len() as u64,
-                expected: expected as u64,
-            });
-        }
+        check_byte_len(dtype, shape, memory.len(), byte_len(dtype, shape)?)?;
         Ok(CacheRoom {
             past,
             dtype,

@@ -74,6 +74,24 @@ pub fn byte_len(dtype: DataType, shape: &[i64]) -> Result<usize, TensorError> {
     usize::try_from(bytes).map_err(|_| overflow())
 }
 
+/// That memory for a tensor, or for one with more rows than that, is exactly as long as it must be.
+pub(super) fn check_byte_len(
+    dtype: DataType,
+    shape: &[i64],
+    found: usize,
+    expected: usize,
+) -> Result<(), TensorError> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(TensorError::ByteLength {
+            dtype,
+            shape: shape.into(),
+            found: found as u64,
+            expected: expected as u64,
+        }),
+    }
+}
+
 /// A borrowed tensor: dense, row-major, little-endian elements.
 ///
 /// Invariant: `bytes().len()` is exactly what dtype and shape need. The bytes may be
@@ -87,15 +105,7 @@ pub struct TensorView<'a> {
 
 impl<'a> TensorView<'a> {
     pub fn new(dtype: DataType, shape: &'a [i64], bytes: &'a [u8]) -> Result<Self, TensorError> {
-        let expected = byte_len(dtype, shape)?;
-        if bytes.len() != expected {
-            return Err(TensorError::ByteLength {
-                dtype,
-                shape: shape.into(),
-                found: bytes.len() as u64,
-                expected: expected as u64,
-            });
-        }
+        check_byte_len(dtype, shape, bytes.len(), byte_len(dtype, shape)?)?;
         Ok(TensorView { dtype, shape, bytes })
     }
 
