@@ -27,10 +27,58 @@ impl std::fmt::Display for ProgramPart {
     }
 }
 
+/// One transform as it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Transform<Op> {
+    pub op: Op,
+    /// Names of earlier values; `None` is what the transform before has made.
+    pub inputs: Option<Vec<String>>,
+    /// Names for what it makes; `None` gives it none.
+    pub outputs: Option<Vec<String>>,
+}
+
+/// What makes a program of its transforms, one after the other, and then of its outputs. Errors
+/// say what is wrong; [`build`] adds where.
+pub(super) trait Builder: Default {
+    type Op;
+    type Output;
+
+    fn add(&mut self, transform: Transform<Self::Op>) -> Result<(), String>;
+
+    /// The value of an output.
+    fn bind(&mut self, output: &Self::Output) -> Result<usize, String>;
+}
+
+/// Outputs with their values.
+type Bound<Output> = Vec<(usize, Output)>;
+
+pub(super) fn build<B: Builder>(
+    transforms: Vec<Transform<B::Op>>,
+    outputs: Vec<B::Output>,
+) -> Result<(B, Bound<B::Output>), ProgramError> {
+    check_lengths(transforms.len(), outputs.len())?;
+    let mut builder = B::default();
+    for (index, transform) in transforms.into_iter().enumerate() {
+        builder.add(transform).map_err(|message| ProgramError {
+            part: ProgramPart::Transform(index),
+            message,
+        })?;
+    }
+    let mut bound = Vec::with_capacity(outputs.len());
+    for (index, output) in outputs.into_iter().enumerate() {
+        let source = builder.bind(&output).map_err(|message| ProgramError {
+            part: ProgramPart::Output(index),
+            message,
+        })?;
+        bound.push((source, output));
+    }
+    Ok((builder, bound))
+}
+
 /// The most transforms, and outputs, of a program.
 const MOST: usize = 256;
 
-pub(super) fn check_lengths(transforms: usize, outputs: usize) -> Result<(), ProgramError> {
+fn check_lengths(transforms: usize, outputs: usize) -> Result<(), ProgramError> {
     let message = if transforms == 0 || outputs == 0 {
         "it needs at least one transform and one output".to_owned()
     } else if transforms > MOST || outputs > MOST {

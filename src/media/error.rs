@@ -24,6 +24,14 @@ pub enum MediaError {
 }
 
 impl MediaError {
+    /// Says which output does not fit.
+    pub(super) fn of_output(self, name: &str) -> Self {
+        match self {
+            MediaError::Unfit { message } => MediaError::unfit(format!("for {name}: {message}")),
+            other => other,
+        }
+    }
+
     pub(super) fn unfit(message: impl Into<String>) -> Self {
         MediaError::Unfit {
             message: message.into(),

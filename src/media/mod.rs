@@ -14,7 +14,7 @@ mod prompt;
 mod tensor;
 
 pub use config::ConfigError;
-pub use dataflow::{ProgramError, ProgramPart};
+pub use dataflow::{ProgramError, ProgramPart, Transform};
 pub use error::MediaError;
 pub use prompt::{ImagePlaceholders, TokenCount};
 pub use tensor::{PortLayout, Tensor};

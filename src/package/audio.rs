@@ -5,35 +5,17 @@ use crate::media::audio::{
 };
 
 use super::PackageError;
-use super::declaration::{Address, AudioDeclaration, Said};
+use super::declaration::{Address, ProgramDeclaration, Said};
 use super::document::{Cursor, Fields};
-use super::media::{count, names, optional_count, program_error};
+use super::media::{count, names, optional_count, read_program};
 use super::metadata::{address, read_dtype};
 
 /// The most samples in a second, and of a window.
 const MOST_RATE: u64 = 1_000_000;
 const MOST_SAMPLES: u64 = 1 << 28;
 
-pub(super) fn read_sound(at: &Cursor<'_>) -> Result<AudioDeclaration, PackageError> {
-    let mut fields = at.fields()?;
-    let transforms_at = fields.required("transforms", "a list of transforms")?;
-    let outputs_at = fields.required("outputs", "a list of results and the inputs that they are for")?;
-    fields.finish();
-    let transforms: Vec<Cursor<'_>> = transforms_at.items()?.collect();
-    let outputs: Vec<Cursor<'_>> = outputs_at.items()?.collect();
-    let read = transforms.iter().map(read_transform).collect::<Result<_, _>>()?;
-    let mut bound = Vec::new();
-    let mut ports = Vec::new();
-    for output in &outputs {
-        let (output, port) = read_output(output)?;
-        bound.push(output);
-        ports.push(port);
-    }
-    let program = AudioProgram::new(read, bound);
-    Ok(AudioDeclaration {
-        program: program.map_err(|error| program_error(error, at, &transforms, &outputs))?,
-        ports,
-    })
+pub(super) fn read_sound(at: &Cursor<'_>) -> Result<ProgramDeclaration<AudioProgram>, PackageError> {
+    read_program(at, read_transform, read_output, AudioProgram::new)
 }
 
 #[derive(Clone, Copy)]

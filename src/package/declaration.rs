@@ -69,21 +69,15 @@ pub(crate) struct Declaration {
 /// What becomes of the images and the sound that a host gives.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MediaDeclaration {
-    pub image: Option<ImageDeclaration>,
-    pub audio: Option<AudioDeclaration>,
+    pub image: Option<ProgramDeclaration<ImageProgram>>,
+    pub audio: Option<ProgramDeclaration<AudioProgram>>,
     pub vision: Option<Said<ImagePlaceholders>>,
 }
 
+/// A program, of images or of sound.
 #[derive(Clone, Debug)]
-pub(crate) struct ImageDeclaration {
-    pub program: ImageProgram,
-    /// The input of each of the program's outputs.
-    pub ports: Vec<Said<Address>>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct AudioDeclaration {
-    pub program: AudioProgram,
+pub(crate) struct ProgramDeclaration<Program> {
+    pub program: Program,
     /// The input of each of the program's outputs.
     pub ports: Vec<Said<Address>>,
 }
@@ -102,6 +96,23 @@ pub(crate) struct ComponentDeclaration {
     pub io: IoDeclaration,
     /// For ONNX Runtime, where that runs it.
     pub ort: OrtSettings,
+}
+
+impl ComponentDeclaration {
+    /// With nothing said of it but what every component has.
+    pub fn new(name: &str, component_type: &str, at: Location, file: Said<String>) -> Self {
+        ComponentDeclaration {
+            name: name.to_owned(),
+            at,
+            file,
+            component_type: component_type.to_owned(),
+            tokenizer: None,
+            phase: None,
+            when_present: None,
+            io: IoDeclaration::default(),
+            ort: OrtSettings::default(),
+        }
+    }
 }
 
 /// Port bindings of a component.

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use crate::runtime::OrtSettings;
 
 use super::declaration::{
-    ComponentDeclaration, Declaration, GenerationDefaults, IoDeclaration, LengthOf, MediaDeclaration, Phase,
-    Said, StrategyDeclaration, StrategyKind,
+    ComponentDeclaration, Declaration, GenerationDefaults, LengthOf, MediaDeclaration, Phase, Said,
+    StrategyDeclaration, StrategyKind,
 };
 use super::document::{Cursor, Document, Fields};
 use super::genai_ports::{DecoderNames, EmbeddingNames, EncoderNames, GenaiPorts, Name, Part, Stage};
@@ -190,17 +190,8 @@ impl Reader {
     }
 
     fn push(&mut self, name: &str, component_type: &str, at: Location, file: Said<String>, part: Part) {
-        self.components.push(ComponentDeclaration {
-            name: name.to_owned(),
-            at,
-            file,
-            component_type: component_type.to_owned(),
-            tokenizer: None,
-            phase: None,
-            when_present: None,
-            io: IoDeclaration::default(),
-            ort: OrtSettings::default(),
-        });
+        self.components
+            .push(ComponentDeclaration::new(name, component_type, at, file));
         self.parts.push(part);
     }
 

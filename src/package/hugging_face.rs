@@ -8,11 +8,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::component::{TEXT_LIMIT, shown};
-use crate::runtime::OrtSettings;
 
 use super::declaration::{
-    ComponentDeclaration, Declaration, GenerationDefaults, IoDeclaration, MediaDeclaration, Said,
-    StrategyDeclaration, StrategyKind, TOKEN_ROLES,
+    ComponentDeclaration, Declaration, GenerationDefaults, MediaDeclaration, Said, StrategyDeclaration,
+    StrategyKind, TOKEN_ROLES,
 };
 use super::document::{Cursor, Document};
 use super::files::PackageFiles;
@@ -361,17 +360,12 @@ impl Parts {
     }
 
     fn push(&mut self, name: &str, component_type: &str, file: Said<String>, part: Part) {
-        self.components.push(ComponentDeclaration {
-            name: name.to_owned(),
-            at: self.at.clone(),
+        self.components.push(ComponentDeclaration::new(
+            name,
+            component_type,
+            self.at.clone(),
             file,
-            component_type: component_type.to_owned(),
-            tokenizer: None,
-            phase: None,
-            when_present: None,
-            io: IoDeclaration::default(),
-            ort: OrtSettings::default(),
-        });
+        ));
         self.parts.push(part);
     }
 }

@@ -6,11 +6,11 @@ use crate::media::image::{
     Content, FeatureOrder, Filter, Fit, ImageOp, ImageOutput, ImageProgram, ImageTransform, PatchOrder,
     Patchify, Thumbnail, Tiling, TilingMode,
 };
-use crate::media::{ImagePlaceholders, PortLayout, ProgramError, ProgramPart, TokenCount};
+use crate::media::{ImagePlaceholders, PortLayout, ProgramError, ProgramPart, TokenCount, Transform};
 
 use super::PackageError;
 use super::audio::read_sound;
-use super::declaration::{Address, Declaration, ImageDeclaration, MediaDeclaration, Said};
+use super::declaration::{Address, Declaration, MediaDeclaration, ProgramDeclaration, Said};
 use super::document::{Cursor, Fields};
 use super::metadata::{address, read_dtype};
 use super::resolve::{mismatch, port_index, said_invalid};
@@ -26,7 +26,10 @@ const MOST_ROWS: u64 = 1 << 24;
 /// `preprocessing`.
 pub(super) fn read_preprocessing(at: &Cursor<'_>) -> Result<MediaDeclaration, PackageError> {
     let mut fields = at.fields()?;
-    let image = fields.get("image").map(|image| read_image(&image)).transpose()?;
+    let image = fields
+        .get("image")
+        .map(|image| read_program(&image, read_transform, read_output, ImageProgram::new));
+    let image = image.transpose()?;
     let audio = fields.get("audio").map(|audio| read_sound(&audio)).transpose()?;
     fields.finish();
     Ok(MediaDeclaration {
@@ -36,14 +39,20 @@ pub(super) fn read_preprocessing(at: &Cursor<'_>) -> Result<MediaDeclaration, Pa
     })
 }
 
-fn read_image(at: &Cursor<'_>) -> Result<ImageDeclaration, PackageError> {
+/// A program: `transforms` and `outputs`, of which `make` makes it.
+pub(super) fn read_program<Op, Output, Program>(
+    at: &Cursor<'_>,
+    read_transform: impl Fn(&Cursor<'_>) -> Result<Transform<Op>, PackageError>,
+    read_output: impl Fn(&Cursor<'_>) -> Result<(Output, Said<Address>), PackageError>,
+    make: impl FnOnce(Vec<Transform<Op>>, Vec<Output>) -> Result<Program, ProgramError>,
+) -> Result<ProgramDeclaration<Program>, PackageError> {
     let mut fields = at.fields()?;
     let transforms_at = fields.required("transforms", "a list of transforms")?;
     let outputs_at = fields.required("outputs", "a list of results and the inputs that they are for")?;
     fields.finish();
     let transforms: Vec<Cursor<'_>> = transforms_at.items()?.collect();
     let outputs: Vec<Cursor<'_>> = outputs_at.items()?.collect();
-    let read: Vec<ImageTransform> = transforms.iter().map(read_transform).collect::<Result<_, _>>()?;
+    let read = transforms.iter().map(read_transform).collect::<Result<_, _>>()?;
     let mut bound = Vec::new();
     let mut ports = Vec::new();
     for output in &outputs {
@@ -51,25 +60,15 @@ fn read_image(at: &Cursor<'_>) -> Result<ImageDeclaration, PackageError> {
         bound.push(output);
         ports.push(port);
     }
-    let program = ImageProgram::new(read, bound);
-    Ok(ImageDeclaration {
-        program: program.map_err(|error| program_error(error, at, &transforms, &outputs))?,
-        ports,
-    })
-}
-
-pub(super) fn program_error(
-    ProgramError { part, message }: ProgramError,
-    at: &Cursor<'_>,
-    transforms: &[Cursor<'_>],
-    outputs: &[Cursor<'_>],
-) -> PackageError {
-    let place = match part {
-        ProgramPart::Transform(index) => transforms.get(index),
-        ProgramPart::Output(index) => outputs.get(index),
-        ProgramPart::Whole => None,
-    };
-    place.unwrap_or(at).invalid(message)
+    let program = make(read, bound).map_err(|ProgramError { part, message }| {
+        let place = match part {
+            ProgramPart::Transform(index) => transforms.get(index),
+            ProgramPart::Output(index) => outputs.get(index),
+            ProgramPart::Whole => None,
+        };
+        place.unwrap_or(at).invalid(message)
+    })?;
+    Ok(ProgramDeclaration { program, ports })
 }
 
 #[derive(Clone, Copy)]

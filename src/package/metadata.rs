@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use crate::component::{DataType, shown};
-use crate::runtime::OrtSettings;
 
 use super::declaration::*;
 use super::document::{Cursor, Document};
@@ -114,19 +113,14 @@ fn single_component(
     let chooses_tokens = io.logits_output.is_some();
     let at = root.location();
     let mut components = Components::default();
-    components.push(ComponentDeclaration {
-        name: "model".to_owned(),
+    let file = Said {
+        value: "model.onnx".to_owned(),
         at: at.clone(),
-        file: Said {
-            value: "model.onnx".to_owned(),
-            at,
-        },
-        component_type: if chooses_tokens { "decoder" } else { "" }.to_owned(),
-        tokenizer: None,
-        phase: None,
-        when_present: None,
+    };
+    let component_type = if chooses_tokens { "decoder" } else { "" };
+    components.push(ComponentDeclaration {
         io,
-        ort: OrtSettings::default(),
+        ..ComponentDeclaration::new("model", component_type, at, file)
     });
     let (strategy, stages) = read_strategy(strategy, root)?;
     for stage in stages {
@@ -244,15 +238,9 @@ fn read_component(name: &str, at: &Cursor<'_>) -> Result<ComponentDeclaration, P
         .unwrap_or_default();
     fields.finish();
     Ok(ComponentDeclaration {
-        name: name.to_owned(),
-        at: at.location(),
-        file,
-        component_type,
         tokenizer,
-        phase: None,
-        when_present: None,
         io,
-        ort: OrtSettings::default(),
+        ..ComponentDeclaration::new(name, &component_type, at.location(), file)
     })
 }
 

@@ -1,16 +1,9 @@
 //! The preprocessing program of a package for sound, checked as one for images is.
 
 use crate::component::DataType;
-use crate::media::dataflow::{Names, ProgramError, ProgramPart, check_lengths};
+use crate::media::dataflow::{self, Names, ProgramError, Transform, build};
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct AudioTransform {
-    pub op: AudioOp,
-    /// Names of earlier values; `None` is what the transform before has made.
-    pub inputs: Option<Vec<String>>,
-    /// Names for what it makes; `None` gives it none.
-    pub outputs: Option<Vec<String>>,
-}
+pub type AudioTransform = Transform<AudioOp>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum AudioOp {
@@ -162,25 +155,10 @@ impl Kind {
 
 impl AudioProgram {
     pub fn new(transforms: Vec<AudioTransform>, outputs: Vec<AudioOutput>) -> Result<Self, ProgramError> {
-        check_lengths(transforms.len(), outputs.len())?;
-        let mut builder = Builder::default();
-        for (index, transform) in transforms.into_iter().enumerate() {
-            builder.add(transform).map_err(|message| ProgramError {
-                part: ProgramPart::Transform(index),
-                message,
-            })?;
-        }
-        let mut bound = Vec::with_capacity(outputs.len());
-        for (index, output) in outputs.into_iter().enumerate() {
-            let source = builder.bind(&output).map_err(|message| ProgramError {
-                part: ProgramPart::Output(index),
-                message,
-            })?;
-            bound.push((source, output));
-        }
+        let (builder, outputs) = build::<Builder>(transforms, outputs)?;
         Ok(AudioProgram {
             steps: builder.steps,
-            outputs: bound,
+            outputs,
         })
     }
 
@@ -197,7 +175,10 @@ struct Builder {
     names: Names,
 }
 
-impl Builder {
+impl dataflow::Builder for Builder {
+    type Op = AudioOp;
+    type Output = AudioOutput;
+
     fn add(&mut self, transform: AudioTransform) -> Result<(), String> {
         let AudioTransform {
             op, inputs, outputs, ..
@@ -215,38 +196,6 @@ impl Builder {
             }
         };
         self.names.name(outputs, vec![made])
-    }
-
-    fn push(&mut self, op: AudioOp, input: usize, kind: Kind) -> usize {
-        self.steps.push(Step { op, input });
-        self.kinds.push(kind);
-        self.steps.len() - 1
-    }
-
-    fn add_one(&mut self, op: AudioOp, input: usize) -> Result<usize, String> {
-        let kind = self.kinds.get(input).copied().unwrap_or(Kind::Length);
-        let made = match (&op, kind) {
-            (AudioOp::Downmix, Kind::Samples(_)) => return Ok(input),
-            (AudioOp::Resample { rate }, Kind::Samples(_)) => Kind::Samples(Some(*rate)),
-            (
-                AudioOp::Rescale { .. } | AudioOp::ZeroMeanUnitVariance | AudioOp::Window { .. },
-                Kind::Samples(_),
-            ) => kind,
-            (AudioOp::LogMel(mel), Kind::Samples(rate)) => match rate {
-                Some(rate) if rate != mel.rate => {
-                    return Err(format!(
-                        "the features are of {} Hz, and the samples are at {rate} Hz",
-                        mel.rate
-                    ));
-                }
-                _ => Kind::Features,
-            },
-            (AudioOp::WhisperScale, Kind::Features) => kind,
-            (AudioOp::EmitValid, Kind::Samples(_) | Kind::Features) => Kind::Length,
-            (AudioOp::EmitValidityMask, Kind::Samples(_) | Kind::Features) => Kind::Mask,
-            _ => return Err(format!("{} cannot be done with {}", op.name(), kind.name())),
-        };
-        Ok(self.push(op, input, made))
     }
 
     fn bind(&mut self, output: &AudioOutput) -> Result<usize, String> {
@@ -286,5 +235,39 @@ impl Builder {
             true => Ok(source),
             false => Err(format!("{} cannot be {}", output.content.name(), output.dtype)),
         }
+    }
+}
+
+impl Builder {
+    fn push(&mut self, op: AudioOp, input: usize, kind: Kind) -> usize {
+        self.steps.push(Step { op, input });
+        self.kinds.push(kind);
+        self.steps.len() - 1
+    }
+
+    fn add_one(&mut self, op: AudioOp, input: usize) -> Result<usize, String> {
+        let kind = self.kinds.get(input).copied().unwrap_or(Kind::Length);
+        let made = match (&op, kind) {
+            (AudioOp::Downmix, Kind::Samples(_)) => return Ok(input),
+            (AudioOp::Resample { rate }, Kind::Samples(_)) => Kind::Samples(Some(*rate)),
+            (
+                AudioOp::Rescale { .. } | AudioOp::ZeroMeanUnitVariance | AudioOp::Window { .. },
+                Kind::Samples(_),
+            ) => kind,
+            (AudioOp::LogMel(mel), Kind::Samples(rate)) => match rate {
+                Some(rate) if rate != mel.rate => {
+                    return Err(format!(
+                        "the features are of {} Hz, and the samples are at {rate} Hz",
+                        mel.rate
+                    ));
+                }
+                _ => Kind::Features,
+            },
+            (AudioOp::WhisperScale, Kind::Features) => kind,
+            (AudioOp::EmitValid, Kind::Samples(_) | Kind::Features) => Kind::Length,
+            (AudioOp::EmitValidityMask, Kind::Samples(_) | Kind::Features) => Kind::Mask,
+            _ => return Err(format!("{} cannot be done with {}", op.name(), kind.name())),
+        };
+        Ok(self.push(op, input, made))
     }
 }

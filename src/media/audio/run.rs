@@ -38,10 +38,7 @@ impl AudioProgram {
             let port = ports.get(index).unwrap_or(&unknown);
             let value = values.get(*source).ok_or_else(misfit)?;
             let tensor = tensor(value, output.content, output.dtype, port);
-            tensors.push(tensor.map_err(|error| match error {
-                MediaError::Unfit { message } => MediaError::unfit(format!("for {}: {message}", output.name)),
-                other => other,
-            })?);
+            tensors.push(tensor.map_err(|error| error.of_output(&output.name))?);
         }
         Ok(tensors)
     }

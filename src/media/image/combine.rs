@@ -26,10 +26,7 @@ impl ImageProgram {
                 Content::OriginalSize | Content::TransformedSize => sizes(&values, output.dtype, port),
                 Content::ValidityMask => masks(&values, output.dtype, port),
             };
-            tensors.push(tensor.map_err(|error| match error {
-                MediaError::Unfit { message } => MediaError::unfit(format!("for {}: {message}", output.name)),
-                other => other,
-            })?);
+            tensors.push(tensor.map_err(|error| error.of_output(&output.name))?);
         }
         Ok(tensors)
     }

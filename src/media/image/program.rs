@@ -3,17 +3,10 @@
 
 use super::resize::Filter;
 use crate::component::DataType;
-use crate::media::dataflow::{Names, ProgramError, ProgramPart, check_lengths};
+use crate::media::dataflow::{self, Names, ProgramError, Transform, build};
 
-/// One transform as it is written; see [`ImageOp`] for what it makes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ImageTransform {
-    pub op: ImageOp,
-    /// Names of earlier values; `None` is what the transform before has made.
-    pub inputs: Option<Vec<String>>,
-    /// Names for what it makes; `None` gives it none.
-    pub outputs: Option<Vec<String>>,
-}
+/// See [`ImageOp`] for what it makes.
+pub type ImageTransform = Transform<ImageOp>;
 
 /// What a transform does.
 #[derive(Clone, Debug, PartialEq)]
@@ -283,25 +276,10 @@ impl Kind {
 
 impl ImageProgram {
     pub fn new(transforms: Vec<ImageTransform>, outputs: Vec<ImageOutput>) -> Result<Self, ProgramError> {
-        check_lengths(transforms.len(), outputs.len())?;
-        let mut builder = Builder::default();
-        for (index, transform) in transforms.into_iter().enumerate() {
-            builder.add(transform).map_err(|message| ProgramError {
-                part: ProgramPart::Transform(index),
-                message,
-            })?;
-        }
-        let mut bound = Vec::with_capacity(outputs.len());
-        for (index, output) in outputs.into_iter().enumerate() {
-            let source = builder.bind(&output).map_err(|message| ProgramError {
-                part: ProgramPart::Output(index),
-                message,
-            })?;
-            bound.push((source, output));
-        }
+        let (builder, outputs) = build::<Builder>(transforms, outputs)?;
         Ok(ImageProgram {
             steps: builder.steps,
-            outputs: bound,
+            outputs,
         })
     }
 
@@ -334,7 +312,10 @@ struct Builder {
     names: Names,
 }
 
-impl Builder {
+impl dataflow::Builder for Builder {
+    type Op = ImageOp;
+    type Output = ImageOutput;
+
     fn add(&mut self, transform: ImageTransform) -> Result<(), String> {
         let ImageTransform {
             op, inputs, outputs, ..
@@ -366,6 +347,50 @@ impl Builder {
         self.names.name(outputs, made)
     }
 
+    fn bind(&mut self, output: &ImageOutput) -> Result<usize, String> {
+        let source = match &output.source {
+            Some(name) => self.names.find(name)?,
+            None => self.implied(output.content)?,
+        };
+        let kind = self.kinds.get(source).copied().unwrap_or(Kind::Image);
+        let fits = match output.content {
+            Content::Pixels => matches!(
+                kind,
+                Kind::Image | Kind::Scaled | Kind::Tiles | Kind::ScaledTiles | Kind::Rows | Kind::PaddedRows
+            ),
+            Content::PatchCoordinates => matches!(kind, Kind::Coordinates | Kind::PaddedCoordinates),
+            Content::GridDimensions => kind == Kind::Grid,
+            Content::OriginalSize => kind == Kind::OriginalSize,
+            Content::TransformedSize => kind == Kind::TransformedSize,
+            Content::ValidityMask => kind == Kind::Mask,
+        };
+        if !fits {
+            return Err(format!("{} cannot be {}", output.content.name(), kind.name()));
+        }
+        let float = output.dtype.is_float32_or_smaller();
+        let integer = output.dtype.is_index();
+        let ok = match output.content {
+            Content::Pixels => {
+                float || (output.dtype == DataType::Uint8 && matches!(kind, Kind::Image | Kind::Tiles))
+            }
+            Content::ValidityMask => {
+                float || integer || matches!(output.dtype, DataType::Bool | DataType::Uint8)
+            }
+            _ => float || integer,
+        };
+        match ok {
+            true => Ok(source),
+            false => Err(format!(
+                "{} that are {} cannot be {}",
+                output.content.name(),
+                kind.name(),
+                output.dtype
+            )),
+        }
+    }
+}
+
+impl Builder {
     fn push(&mut self, op: ImageOp, input: Option<usize>, kind: Kind) -> usize {
         self.steps.push(Step { op, input });
         self.kinds.push(kind);
@@ -443,49 +468,6 @@ impl Builder {
             source = *before;
         }
         self.push(ImageOp::Tile(tiling), Some(source), Kind::Tiles)
-    }
-
-    /// The value of an output.
-    fn bind(&mut self, output: &ImageOutput) -> Result<usize, String> {
-        let source = match &output.source {
-            Some(name) => self.names.find(name)?,
-            None => self.implied(output.content)?,
-        };
-        let kind = self.kinds.get(source).copied().unwrap_or(Kind::Image);
-        let fits = match output.content {
-            Content::Pixels => matches!(
-                kind,
-                Kind::Image | Kind::Scaled | Kind::Tiles | Kind::ScaledTiles | Kind::Rows | Kind::PaddedRows
-            ),
-            Content::PatchCoordinates => matches!(kind, Kind::Coordinates | Kind::PaddedCoordinates),
-            Content::GridDimensions => kind == Kind::Grid,
-            Content::OriginalSize => kind == Kind::OriginalSize,
-            Content::TransformedSize => kind == Kind::TransformedSize,
-            Content::ValidityMask => kind == Kind::Mask,
-        };
-        if !fits {
-            return Err(format!("{} cannot be {}", output.content.name(), kind.name()));
-        }
-        let float = output.dtype.is_float32_or_smaller();
-        let integer = output.dtype.is_index();
-        let ok = match output.content {
-            Content::Pixels => {
-                float || (output.dtype == DataType::Uint8 && matches!(kind, Kind::Image | Kind::Tiles))
-            }
-            Content::ValidityMask => {
-                float || integer || matches!(output.dtype, DataType::Bool | DataType::Uint8)
-            }
-            _ => float || integer,
-        };
-        match ok {
-            true => Ok(source),
-            false => Err(format!(
-                "{} that are {} cannot be {}",
-                output.content.name(),
-                kind.name(),
-                output.dtype
-            )),
-        }
     }
 
     /// The value that an output without a source is made of.
