@@ -248,7 +248,7 @@ fn quantize_runs<T: Stored>(
         Instructions::Neon | Instructions::NeonDot => quantize_each(row, run, levels, to),
         // SAFETY: made only where the CPU has AVX2 and FMA.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => unsafe { quantize_each_avx2(row, run, levels, to) },
+        Instructions::Avx2 | Instructions::Avx512 => unsafe { quantize_each_avx2(row, run, levels, to) },
     }
 }
 

@@ -12,11 +12,16 @@
 
 use std::arch::x86_64::*;
 
-use super::dense::{DENSE_TILE, Dense};
+use super::dense::Dense;
 use super::layout::{COLUMNS, Format, LANES};
-use super::{Panel, PanelPoints, TILE_ROWS, Tile};
+use super::{Panel, PanelPoints, Tile};
 
 type Pair<T> = [T; 2];
+
+/// Rows that share a pass over a panel.
+pub(super) const TILE_ROWS: usize = 4;
+/// The same where codes were made floats before.
+const DENSE_TILE: usize = 6;
 
 /// Calls a kernel for as many rows as `$sums` has.
 macro_rules! by_rows {
@@ -432,6 +437,7 @@ fn float_bytes_tile<const R: usize>(panel: &Panel<'_>, a: &Tile<'_, f32>, sums: 
 /// What many rows of floats are multiplied with.
 pub(super) const DENSE: Dense = Dense {
     unpack: unpack_some,
+    tile_rows: DENSE_TILE,
     tile: dense_tile,
 };
 

@@ -9,9 +9,6 @@ use super::{Activations, Panel, Tile};
 const DENSE_DEPTH: usize = 256;
 /// Rows that share them.
 const DENSE_ROWS: usize = 96;
-/// Rows that are multiplied together: what there are registers for.
-pub(super) const DENSE_TILE: usize = 6;
-
 /// Weights, rows of A with their stride, and sums.
 type AddTile = fn(&[[f32; COLUMNS]], &[f32], usize, &mut [[f32; COLUMNS]]);
 
@@ -19,7 +16,9 @@ type AddTile = fn(&[[f32; COLUMNS]], &[f32], usize, &mut [[f32; COLUMNS]]);
 pub(super) struct Dense {
     /// (code - point) * scale for the elements from one on, of a panel that a tile [fits](Tile::fits).
     pub unpack: fn(Format, &Panel<'_>, usize, &mut [[f32; COLUMNS]]),
-    /// Adds the products of up to [`DENSE_TILE`] rows, which are so far apart, with such weights.
+    /// Rows that are multiplied together: what there are registers for.
+    pub tile_rows: usize,
+    /// Adds the products of up to so many rows, which are so far apart, with such weights.
     pub tile: AddTile,
 }
 
@@ -55,8 +54,8 @@ impl Dense {
         for first in (0..a.depth).step_by(DENSE_DEPTH) {
             let weights = &mut weights[..DENSE_DEPTH.min(a.depth - first)];
             (self.unpack)(format, panel, first, weights);
-            for (tile, sums) in sums.chunks_mut(DENSE_TILE).enumerate() {
-                let rows = &a.codes[tile * DENSE_TILE * a.stride + first..];
+            for (tile, sums) in sums.chunks_mut(self.tile_rows).enumerate() {
+                let rows = &a.codes[tile * self.tile_rows * a.stride + first..];
                 (self.tile)(weights, rows, a.stride, sums);
             }
         }

@@ -23,6 +23,8 @@ mod activations;
 mod array;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod dense;
 mod layout;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
@@ -49,8 +51,8 @@ pub struct OutOfMemory {
     pub bytes: usize,
 }
 
-/// Rows of Y that share a pass over a panel: what there are registers for.
-pub const TILE_ROWS: usize = 4;
+/// Rows of Y that share a pass over a panel, at most.
+const MOST_TILE_ROWS: usize = 8;
 
 /// From this many rows on it pays to make floats of a panel first.
 const DENSE_FROM: usize = 12;
@@ -152,6 +154,9 @@ pub enum Instructions {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// With VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
     #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
     Neon,
     /// With the dot products of bytes that ARMv8.2 has.
@@ -164,7 +169,10 @@ impl Instructions {
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return Instructions::Avx2;
+            return match avx512::is_there() {
+                true => Instructions::Avx512,
+                false => Instructions::Avx2,
+            };
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         return match std::arch::is_aarch64_feature_detected!("dotprod") {
@@ -174,6 +182,25 @@ impl Instructions {
         #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
         Instructions::Portable
     }
+
+    /// Rows of Y that share a pass over a panel: what there are registers for.
+    fn tile_rows(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 => const { at_most(avx512::TILE_ROWS) },
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => const { at_most(avx2::TILE_ROWS) },
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            Instructions::Neon | Instructions::NeonDot => const { at_most(neon::TILE_ROWS) },
+            Instructions::Portable => 4,
+        }
+    }
+}
+
+/// A number of rows for which there is room.
+const fn at_most(rows: usize) -> usize {
+    assert!(rows <= MOST_TILE_ROWS);
+    rows
 }
 
 /// Computes the columns of some panels: `emit` gets a row, its first column of a panel, and the
@@ -190,7 +217,7 @@ pub fn multiply(
     {
         return dense.multiply(weights, a, codes, panels, emit);
     }
-    let tiles = a.rows.div_ceil(TILE_ROWS).max(1);
+    let tiles = a.rows.div_ceil(instructions.tile_rows()).max(1);
     let height = a.rows.div_ceil(tiles).max(1);
     let group = (GROUP_BYTES / weights.panel_bytes().max(1)).max(1);
     for first in panels.clone().step_by(group) {
@@ -198,7 +225,7 @@ pub fn multiply(
         for row in (0..a.rows).step_by(height) {
             let height = height.min(a.rows - row);
             for panel in group.clone() {
-                let mut sums = [[0.0; COLUMNS]; TILE_ROWS];
+                let mut sums = [[0.0; COLUMNS]; MOST_TILE_ROWS];
                 let view = weights.view(panel);
                 multiply_tile(instructions, weights.format, &view, a, row, &mut sums[..height]);
                 let column = panel * COLUMNS;
@@ -222,18 +249,21 @@ pub fn multiply_words(
 ) {
     debug_assert!(weights.format == Format::Pairs);
     let group = (GROUP_BYTES / weights.panel_bytes().max(1)).max(1);
+    let tile_rows = instructions.tile_rows();
     for first in panels.clone().step_by(group) {
         let group = first..(first + group).min(panels.end);
-        for row in (0..rows).step_by(TILE_ROWS) {
-            let height = TILE_ROWS.min(rows - row);
+        for row in (0..rows).step_by(tile_rows) {
+            let height = tile_rows.min(rows - row);
             let a = &a[row * stride..];
             for panel in group.clone() {
-                let mut sums = [[0; COLUMNS]; TILE_ROWS];
+                let mut sums = [[0; COLUMNS]; MOST_TILE_ROWS];
                 let codes = weights.panel(panel);
                 match instructions {
                     Instructions::Portable => portable::exact(codes, (a, stride), &mut sums[..height]),
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Avx2 => avx2::exact(codes, (a, stride), &mut sums[..height]),
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Avx512 => avx512::exact(codes, (a, stride), &mut sums[..height]),
                     #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
                     Instructions::Neon | Instructions::NeonDot => {
                         neon::exact(codes, (a, stride), &mut sums[..height]);
@@ -254,6 +284,8 @@ fn dense(instructions: Instructions) -> Option<&'static Dense> {
         Instructions::Portable => None,
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx2 => Some(&avx2::DENSE),
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => Some(&avx512::DENSE),
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         Instructions::Neon | Instructions::NeonDot => Some(&neon::DENSE),
     }
@@ -288,6 +320,18 @@ fn multiply_tile(
         #[cfg(target_arch = "x86_64")]
         (Instructions::Avx2, Codes::Words(codes)) => {
             avx2::words(panel, &Tile::new(a, codes, row), sums);
+        }
+        #[cfg(target_arch = "x86_64")]
+        (Instructions::Avx512, Codes::Floats(codes)) => {
+            avx512::floats(format, panel, &Tile::new(a, codes, row), sums);
+        }
+        #[cfg(target_arch = "x86_64")]
+        (Instructions::Avx512, Codes::Bytes(codes)) => {
+            avx512::bytes(format, panel, &Tile::new(a, codes, row), sums);
+        }
+        #[cfg(target_arch = "x86_64")]
+        (Instructions::Avx512, Codes::Words(codes)) => {
+            avx512::words(panel, &Tile::new(a, codes, row), sums);
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         (Instructions::Neon | Instructions::NeonDot, Codes::Floats(codes)) => {

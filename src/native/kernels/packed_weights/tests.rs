@@ -33,6 +33,10 @@ fn all_instructions() -> Vec<Instructions> {
     #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
     all.push(Instructions::Neon);
     let best = Instructions::detect();
+    #[cfg(target_arch = "x86_64")]
+    if best == Instructions::Avx512 {
+        all.push(Instructions::Avx2);
+    }
     if !all.contains(&best) {
         all.push(best);
     }
@@ -110,9 +114,14 @@ impl Case {
         (f64::from(self.codes[row * self.k + i]) - point) * f64::from(self.scales[at])
     }
 
-    /// The largest error, in parts of the sum of the magnitudes that it can come from: of the terms,
-    /// or, where A is quantised, of the weights times the largest |a|.
-    fn error(&self, arithmetic: Arithmetic, instructions: Instructions, rows: usize, in_place: bool) -> f64 {
+    /// Some rows of A, and the product.
+    fn product(
+        &self,
+        arithmetic: Arithmetic,
+        instructions: Instructions,
+        rows: usize,
+        in_place: bool,
+    ) -> (Vec<f32>, Vec<f32>) {
         let mut numbers = Numbers(77);
         let a: Vec<f32> = (0..rows * self.k).map(|_| numbers.float()).collect();
         let weights = self.pack(arithmetic);
@@ -144,6 +153,13 @@ impl Case {
                 },
             );
         }
+        (a, y)
+    }
+
+    /// The largest error, in parts of the sum of the magnitudes that it can come from: of the terms,
+    /// or, where A is quantised, of the weights times the largest |a|.
+    fn error(&self, arithmetic: Arithmetic, instructions: Instructions, rows: usize, in_place: bool) -> f64 {
+        let (a, y) = self.product(arithmetic, instructions, rows, in_place);
         let mut worst = 0.0f64;
         for (row, y) in y.chunks_exact(self.n.max(1)).enumerate() {
             for (column, &y) in y.iter().enumerate() {
@@ -196,7 +212,7 @@ fn products_are_close_to_those_in_f64() {
                         for points in [(i + j) % 3, (i + j + 1) % 3].map(|points| points as u8) {
                             let case = Case::new((bits, n, k), block_size, points, (i + bits) % 3 == 0);
                             let allowed = tolerance(&case.pack(arithmetic));
-                            let rows = [1, 2, 3, 4, 5, 9][(i + points as usize) % 6];
+                            let rows = [1, 2, 3, 4, 5, 6, 7, 8, 9, 18][(i + points as usize) % 10];
                             let error = case.error(arithmetic, instructions, rows, i % 2 == 0);
                             assert!(
                                 error <= allowed,
@@ -219,6 +235,7 @@ fn many_rows_and_odd_blocks_are_close_too() {
                 let case = Case::new((bits, 35, 600), block_size, points, false);
                 for (arithmetic, rows) in [
                     (Arithmetic::Float, 13),
+                    (Arithmetic::Float, 59),
                     (Arithmetic::Float, 101),
                     (Arithmetic::Integer, 40),
                 ] {
@@ -229,6 +246,29 @@ fn many_rows_and_odd_blocks_are_close_too() {
                         "{instructions:?} {arithmetic:?} {bits} {block_size} {points}: {error}"
                     );
                 }
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn vectors_of_either_width_give_the_same_bits() {
+    if Instructions::detect() != Instructions::Avx512 {
+        return;
+    }
+    for arithmetic in [Arithmetic::Float, Arithmetic::Integer] {
+        for bits in [2, 4, 8] {
+            for (rows, points) in [(1, 0), (5, 1), (11, 2), (31, 1)] {
+                let case = Case::new((bits, 45, 300), 32, points, false);
+                let [narrow, wide] = [Instructions::Avx2, Instructions::Avx512].map(|instructions| {
+                    let (_, y) = case.product(arithmetic, instructions, rows, true);
+                    y.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+                });
+                assert_eq!(
+                    narrow, wide,
+                    "{arithmetic:?}, {bits} bits, {rows} rows, points {points}"
+                );
             }
         }
     }
@@ -310,6 +350,7 @@ fn sums_of_words_are_exact() {
             (1, 1, 1),
             (2, 33, 17),
             (9, 64, 16),
+            (23, 40, 30),
             (4, 100, 40),
             (3, 0, 5),
             (0, 4, 4),
