@@ -7,6 +7,8 @@
 //! [`float`] has the loops for f32, f16 and bf16, with [`few_rows`] for decode, [`generic`] those
 //! for all other types.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod few_rows;
 mod float;
 mod generic;
@@ -295,6 +297,8 @@ mod tests {
             (3, 300, 900),
             (40, 600, 333),
             (250, 260, 600),
+            (37, 300, 130),
+            (12, 40, 16),
             (7, 1000, 40),
         ] {
             for transposed in [false, true] {
@@ -320,6 +324,14 @@ mod tests {
                         .zip(&several)
                         .all(|(a, b)| a.to_bits() == b.to_bits());
                     assert!(same, "{m}x{k}x{n} on {threads} threads");
+                }
+                #[cfg(target_arch = "x86_64")]
+                {
+                    float::NARROW_ONLY.set(true);
+                    let narrow = product(&Workers::alone());
+                    float::NARROW_ONLY.set(false);
+                    let same = alone.iter().zip(&narrow).all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "{m}x{k}x{n}, in vectors of eight");
                 }
                 PORTABLE_ONLY.set(true);
                 let portable = product(&Workers::alone());

@@ -11,13 +11,15 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::super::simd::{Kernel, Lanes, Stored, run};
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use super::{Matrix, Write, few_rows, reuse};
 use crate::native::workers::{MIN_PART, Workers};
 
 /// Up to this many rows, B is used where it lies.
 const FEW_ROWS: usize = 4;
-const TILE_ROWS: usize = 6;
-const TILE_COLUMNS: usize = 16;
+pub(super) const TILE_ROWS: usize = 6;
+pub(super) const TILE_COLUMNS: usize = 16;
 /// Panels of B that are copied together: 256 bytes of f32 of each row.
 const PANELS: usize = 4;
 const BLOCK_DEPTH: usize = 256;
@@ -214,6 +216,7 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
             }
         };
         let tiles = Tiles(rows.len());
+        let together = Together::detect();
         let count = k.div_ceil(BLOCK_DEPTH) * across;
         match count {
             0 => sums.fill(0.0),
@@ -227,16 +230,18 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
             // Those that come next are copied meanwhile, each piece a tile after it was asked for.
             let following = (index + 1 < count).then(|| panels_at(index + 1));
             let each = following.as_ref().map_or(0, Panels::steps);
-            let each = each.div_ceil(several * tiles.count());
+            let each =
+                each.div_ceil(several.div_ceil(together.panels) * tiles.count().div_ceil(together.tiles));
             let mut fetched = 0;
             let mut copied = 0;
-            let of_panels = sums.chunks_exact_mut(panel_sums).skip(index % across * PANELS);
-            for (b, sums) in current
-                .chunks_exact(depth * TILE_COLUMNS)
-                .take(several)
-                .zip(of_panels)
-            {
-                for tile in 0..tiles.count() {
+            for panel in (0..several).step_by(together.panels) {
+                let panels = panel..several.min(panel + together.panels);
+                let b = &current[panels.start * depth * TILE_COLUMNS..panels.end * depth * TILE_COLUMNS];
+                let before = index % across * PANELS;
+                let sums =
+                    &mut sums[(before + panels.start) * panel_sums..(before + panels.end) * panel_sums];
+                let mut tile = 0;
+                while tile < tiles.count() {
                     if let Some(following) = &following {
                         let steps = fetched..following.steps().min(fetched + each);
                         following.copy::<S>(copied..fetched, next);
@@ -244,10 +249,25 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
                         fetched = steps.end;
                         following.fetch::<S>(steps);
                     }
-                    let rows = tiles.rows(tile);
-                    let sums = &mut sums[rows.start * TILE_COLUMNS..rows.end * TILE_COLUMNS];
+                    let mut rows = tiles.rows(tile);
+                    tile += 1;
+                    // Of full height alone.
+                    if together.tiles == 2 && rows.len() == TILE_ROWS && tile < tiles.count() {
+                        let after = tiles.rows(tile);
+                        if after.len() == TILE_ROWS {
+                            rows.end = after.end;
+                            tile += 1;
+                        }
+                    }
                     let a = &a[rows.start * depth..rows.end * depth];
-                    add_rows::<S>(a, b, sums, now.depths.start == 0);
+                    let sums = &mut sums[rows.start * TILE_COLUMNS..];
+                    together.add::<S>(
+                        (a, rows.len()),
+                        b,
+                        depth,
+                        (sums, panel_sums),
+                        now.depths.start == 0,
+                    );
                 }
             }
             if let Some(following) = following {
@@ -465,6 +485,69 @@ impl<B: Stored> Panels<'_, B> {
             }
         }
     }
+}
+
+/// Tiles and panels that are multiplied together.
+#[derive(Clone, Copy)]
+struct Together {
+    tiles: usize,
+    panels: usize,
+    #[cfg(target_arch = "x86_64")]
+    wide: bool,
+}
+
+impl Together {
+    fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let wide = has_wide_tiles();
+            let several = if wide { 2 } else { 1 };
+            Together {
+                tiles: several,
+                panels: several,
+                wide,
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Together { tiles: 1, panels: 1 }
+    }
+
+    /// Adds the products of rows of A with panels of B to the sums, which are 0 if they are the `first`;
+    /// those of a second panel begin `beside` elements later.
+    #[inline(always)]
+    fn add<S: Lanes>(
+        self,
+        (a, rows): (&[f32], usize),
+        b: &[f32],
+        depth: usize,
+        (sums, beside): (&mut [f32], usize),
+        first: bool,
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if self.wide {
+            let block = avx512::Block { a, rows, b, depth };
+            // SAFETY: `wide` only where they are there.
+            return unsafe { block.add(sums, beside, first) };
+        }
+        debug_assert!(sums.len() <= beside);
+        add_rows::<S>(a, b, &mut sums[..rows * TILE_COLUMNS], first);
+    }
+}
+
+/// Whether the CPU has the vectors for [`avx512`].
+#[cfg(target_arch = "x86_64")]
+fn has_wide_tiles() -> bool {
+    #[cfg(test)]
+    if super::super::simd::PORTABLE_ONLY.get() || NARROW_ONLY.get() {
+        return false;
+    }
+    avx512::is_there()
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+thread_local! {
+    /// Whether tests on this thread want tiles in vectors of eight.
+    pub(super) static NARROW_ONLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Adds the products of a tile of at most [`TILE_ROWS`] rows with a panel of B to its sums, which
