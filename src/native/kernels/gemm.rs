@@ -9,6 +9,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_few_rows;
 mod few_rows;
 mod float;
 mod generic;
@@ -327,9 +329,9 @@ mod tests {
                 }
                 #[cfg(target_arch = "x86_64")]
                 {
-                    float::NARROW_ONLY.set(true);
+                    avx512::NARROW_ONLY.set(true);
                     let narrow = product(&Workers::alone());
-                    float::NARROW_ONLY.set(false);
+                    avx512::NARROW_ONLY.set(false);
                     let same = alone.iter().zip(&narrow).all(|(a, b)| a.to_bits() == b.to_bits());
                     assert!(same, "{m}x{k}x{n}, in vectors of eight");
                 }

@@ -12,6 +12,12 @@
 //!
 //! A further one is an `impl Lanes` and an arm in [`run`].
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{
+    __m512, _mm256_loadu_si256, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_loadu_ps,
+    _mm512_slli_epi32,
+};
+
 use half::{bf16, f16};
 
 use super::number::Number;
@@ -39,12 +45,26 @@ pub(super) trait Lanes: Copy + Send + Sync {
 /// A type that [`Lanes`] are loaded from.
 pub(super) trait Stored: Number<Wide = f32> {
     fn load<S: Lanes>(x: &[Self; 8]) -> S::V;
+
+    /// Sixteen elements.
+    ///
+    /// # Safety
+    /// There are so many at `x`, and the CPU has AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn load_wide(x: *const Self) -> __m512;
 }
 
 impl Stored for f32 {
     #[inline(always)]
     fn load<S: Lanes>(x: &[f32; 8]) -> S::V {
         S::load(x)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn load_wide(x: *const f32) -> __m512 {
+        // SAFETY: the caller's word.
+        unsafe { _mm512_loadu_ps(x) }
     }
 }
 
@@ -53,12 +73,29 @@ impl Stored for f16 {
     fn load<S: Lanes>(x: &[f16; 8]) -> S::V {
         S::load_f16(x)
     }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn load_wide(x: *const f16) -> __m512 {
+        // SAFETY: the caller's word.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(x.cast())) }
+    }
 }
 
 impl Stored for bf16 {
     #[inline(always)]
     fn load<S: Lanes>(x: &[bf16; 8]) -> S::V {
         S::load_bf16(x)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn load_wide(x: *const bf16) -> __m512 {
+        // SAFETY: the caller's word.
+        unsafe {
+            let x = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(x))
+        }
     }
 }
 

@@ -15,7 +15,17 @@ use std::arch::x86_64::*;
 use super::float::{TILE_COLUMNS, TILE_ROWS};
 
 pub(super) fn is_there() -> bool {
+    #[cfg(test)]
+    if NARROW_ONLY.get() || super::super::simd::PORTABLE_ONLY.get() {
+        return false;
+    }
     is_x86_feature_detected!("avx512f")
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Whether tests on this thread want vectors of eight.
+    pub(super) static NARROW_ONLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Some rows of A and some panels of B, copied.

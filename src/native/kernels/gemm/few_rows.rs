@@ -20,10 +20,15 @@ use std::ops::Range;
 use super::super::simd::{Kernel, Lanes, Stored, run};
 use super::float::{halves, halves_mut};
 use super::{Write, reuse};
+#[cfg(target_arch = "x86_64")]
+use super::{avx512, avx512_few_rows};
 use crate::native::workers::{MIN_PART, Workers};
 
 /// Rows of B that are added to the sums in one pass over them.
 const DEPTH: usize = 8;
+/// The same of 16-bit elements in vectors of eight, for which there are too few registers to hold the
+/// elements of eight rows of A beside what is converted.
+const NARROW_DEPTH: usize = 4;
 /// Sums that are kept while B is streamed, at most: 16 KiB.
 const SUMS: usize = 4096;
 /// B of no more bytes is not streamed: a quarter of a second-level cache. Less in tests, so that
@@ -205,23 +210,59 @@ impl<A: Stored, B: Stored> Kernel for Stream<'_, A, B> {
         let width = columns.len();
         let sums = &mut sums[..m * width];
         sums.fill(0.0);
-        let b_row = |depth: usize| &b[depth * n + columns.start..][..width];
+        let part = Pass {
+            sizes: (m, k, n),
+            a,
+            b,
+            columns,
+        };
         let whole = depths.end - depths.len() % DEPTH;
-        for depth in (depths.start..whole).step_by(DEPTH) {
-            let b_rows: [&[B]; DEPTH] = std::array::from_fn(|i| b_row(depth + i));
-            for (row, sums) in sums.chunks_exact_mut(width).enumerate() {
-                let x: [f32; DEPTH] = std::array::from_fn(|i| a[row * k + depth + i].widen());
-                // The rows that come next, for the first row only.
-                let ahead = if row == 0 { DEPTH * n } else { 0 };
-                add_rows::<S, B, DEPTH>(sums, x, b_rows, ahead);
+        if size_of::<B>() == 4 || is_wide() {
+            for depth in (depths.start..whole).step_by(DEPTH) {
+                part.add::<S, DEPTH>(depth, sums);
+            }
+        } else {
+            for depth in (depths.start..whole).step_by(NARROW_DEPTH) {
+                part.add::<S, NARROW_DEPTH>(depth, sums);
             }
         }
         for depth in whole..depths.end {
-            for (row, sums) in sums.chunks_exact_mut(width).enumerate() {
-                add_rows::<S, B, 1>(sums, [a[row * k + depth].widen()], [b_row(depth)], 0);
-            }
+            part.add::<S, 1>(depth, sums);
         }
     }
+}
+
+/// Some columns of a product.
+struct Pass<'p, A, B> {
+    sizes: (usize, usize, usize),
+    a: &'p [A],
+    b: &'p [B],
+    columns: Range<usize>,
+}
+
+impl<A: Stored, B: Stored> Pass<'_, A, B> {
+    /// Adds the products of D rows of B to the sums.
+    #[inline(always)]
+    fn add<S: Lanes, const D: usize>(&self, depth: usize, sums: &mut [f32]) {
+        let (_, k, n) = self.sizes;
+        let width = self.columns.len();
+        let rows: [&[B]; D] =
+            std::array::from_fn(|i| &self.b[(depth + i) * n + self.columns.start..][..width]);
+        for (row, sums) in sums.chunks_exact_mut(width).enumerate() {
+            let x: [f32; D] = std::array::from_fn(|i| self.a[row * k + depth + i].widen());
+            // The rows that come next, for the first row only.
+            let ahead = if row == 0 && D > 1 { D * n } else { 0 };
+            add_rows::<S, B, D>(sums, x, rows, ahead);
+        }
+    }
+}
+
+#[inline(always)]
+fn is_wide() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return avx512::is_there();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// sums[j] += x[0] * rows[0][j], then x[1] * rows[1][j], and so on. What lies `ahead` elements
@@ -233,6 +274,14 @@ fn add_rows<S: Lanes, B: Stored, const D: usize>(
     rows: [&[B]; D],
     ahead: usize,
 ) {
+    #[cfg(target_arch = "x86_64")]
+    if avx512::is_there() {
+        // SAFETY: as just asked.
+        let left = unsafe { avx512_few_rows::add_rows(sums, &x, &rows, ahead) };
+        let at = sums.len() - left;
+        add_rest::<S, B, D>(&mut sums[at..], x, rows.map(|row| &row[at..]));
+        return;
+    }
     let wide = x.map(S::splat);
     let (blocks, rest) = sums.as_chunks_mut::<16>();
     let at = blocks.len() * 16;
@@ -254,8 +303,13 @@ fn add_rows<S: Lanes, B: Stored, const D: usize>(
         S::store(sum[0], low);
         S::store(sum[1], high);
     }
-    let rows = rows.map(|row| &row[at..][..rest.len()]);
-    for (j, sum) in rest.iter_mut().enumerate() {
+    add_rest::<S, B, D>(rest, x, rows.map(|row| &row[at..]));
+}
+
+/// The same one by one.
+#[inline(always)]
+fn add_rest<S: Lanes, B: Stored, const D: usize>(sums: &mut [f32], x: [f32; D], rows: [&[B]; D]) {
+    for (j, sum) in sums.iter_mut().enumerate() {
         for i in 0..D {
             *sum = S::multiply_add_one(x[i], rows[i][j].widen(), *sum);
         }
@@ -317,31 +371,47 @@ impl<A: Stored, B: Stored> Kernel for Dot<'_, A, B> {
 /// The dot products of x with each of `rows`.
 #[inline(always)]
 fn dots<S: Lanes, A: Stored, B: Stored, const R: usize>(x: &[A], rows: [&[B]; R]) -> [f32; R] {
-    let mut lanes = [[S::splat(0.0); 2]; R];
     let (chunks, rest) = x.as_chunks::<16>();
     let at = chunks.len() * 16;
+    let mut sums = lanes::<S, A, B, R>(x, rows).map(|lanes| lanes.iter().sum());
+    for r in 0..R {
+        for (x, b) in rest.iter().zip(&rows[r][at..]) {
+            sums[r] = S::multiply_add_one(x.widen(), b.widen(), sums[r]);
+        }
+    }
+    sums
+}
+
+/// The same in sixteen lanes each, but for the elements behind the last sixteen.
+#[inline(always)]
+fn lanes<S: Lanes, A: Stored, B: Stored, const R: usize>(x: &[A], rows: [&[B]; R]) -> [[f32; 16]; R] {
+    // Of a row, asked for before it is read: a kilobyte.
+    let ahead = 1024 / size_of::<B>();
+    #[cfg(target_arch = "x86_64")]
+    if avx512::is_there() {
+        // SAFETY: as just asked.
+        return unsafe { avx512_few_rows::dots(x, &rows, ahead) };
+    }
+    let mut lanes = [[S::splat(0.0); 2]; R];
+    let chunks = x.as_chunks::<16>().0;
     let whole: [&[[B; 16]]; R] = rows.map(|row| &row.as_chunks().0[..chunks.len()]);
     for (j, chunk) in chunks.iter().enumerate() {
         let (low, high) = halves(chunk);
         let (low, high) = (A::load::<S>(low), A::load::<S>(high));
         for r in 0..R {
             if size_of::<B>() == 4 || j % 2 == 0 {
-                S::prefetch(rows[r], j * 16 + 1024 / size_of::<B>());
+                S::prefetch(rows[r], j * 16 + ahead);
             }
             let (b_low, b_high) = halves(&whole[r][j]);
             lanes[r][0] = S::multiply_add(low, B::load::<S>(b_low), lanes[r][0]);
             lanes[r][1] = S::multiply_add(high, B::load::<S>(b_high), lanes[r][1]);
         }
     }
-    let mut sums = [0.0; R];
-    for r in 0..R {
-        let mut all = [[0.0; 8]; 2];
-        S::store(lanes[r][0], &mut all[0]);
-        S::store(lanes[r][1], &mut all[1]);
-        sums[r] = all.as_flattened().iter().sum();
-        for (x, b) in rest.iter().zip(&rows[r][at..]) {
-            sums[r] = S::multiply_add_one(x.widen(), b.widen(), sums[r]);
-        }
-    }
-    sums
+    lanes.map(|[low, high]| {
+        let mut all = [0.0; 16];
+        let (to_low, to_high) = halves_mut(&mut all);
+        S::store(low, to_low);
+        S::store(high, to_high);
+        all
+    })
 }

@@ -500,7 +500,7 @@ impl Together {
     fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
-            let wide = has_wide_tiles();
+            let wide = avx512::is_there();
             let several = if wide { 2 } else { 1 };
             Together {
                 tiles: several,
@@ -532,22 +532,6 @@ impl Together {
         debug_assert!(sums.len() <= beside);
         add_rows::<S>(a, b, &mut sums[..rows * TILE_COLUMNS], first);
     }
-}
-
-/// Whether the CPU has the vectors for [`avx512`].
-#[cfg(target_arch = "x86_64")]
-fn has_wide_tiles() -> bool {
-    #[cfg(test)]
-    if super::super::simd::PORTABLE_ONLY.get() || NARROW_ONLY.get() {
-        return false;
-    }
-    avx512::is_there()
-}
-
-#[cfg(all(test, target_arch = "x86_64"))]
-thread_local! {
-    /// Whether tests on this thread want tiles in vectors of eight.
-    pub(super) static NARROW_ONLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Adds the products of a tile of at most [`TILE_ROWS`] rows with a panel of B to its sums, which
