@@ -1,10 +1,10 @@
 //! Rows of A as the product reads them: padded to whole blocks of W, in the order of its elements,
 //! and quantised where the product is in integers.
 //!
-//!   scale[m, run] = max |a| / levels      q[m, i] = round(a[m, i] / scale[m, run]), ties to even
+//!   scale[m, run] = max |a| / 127      q[m, i] = round(a[m, i] / scale[m, run]), ties to even
 //!
-//! A run is a block, but for bytes no more than 32 elements: fewer share a scale than a block of W
-//! has, which costs the product nothing and is closer. A run that has an infinity or a NaN gives
+//! A run is a block, but where A is quantised no more than 32 elements: fewer share a scale than a
+//! block of W has, which costs the product nothing and is closer. A run that has an infinity or a NaN gives
 //! NaN. The sum of each run goes along for zero points.
 
 use super::Instructions;
@@ -36,7 +36,6 @@ pub struct Activations<'a> {
 pub enum Codes<'a> {
     Floats(&'a [f32]),
     Bytes(&'a [i8]),
-    Words(&'a [i16]),
 }
 
 /// Where the elements of A come from.
@@ -72,7 +71,6 @@ pub struct Records<'w> {
 enum Kind {
     Floats,
     Bytes,
-    Words,
 }
 
 impl<'w> Records<'w> {
@@ -83,16 +81,16 @@ impl<'w> Records<'w> {
     /// `are_floats`: whether A will be [`Rows::Floats`].
     pub fn new(weights: &'w PackedWeights, are_floats: bool) -> Self {
         let (depth, block) = (weights.depth(), weights.block_len);
-        let (kind, run, codes) = match (weights.arithmetic, weights.format) {
-            (Arithmetic::Float, _) => (Kind::Floats, block, depth),
-            (_, Format::Pairs | Format::Bytes) => (Kind::Words, block, depth.div_ceil(2)),
-            (_, _) => (Kind::Bytes, block.min(BYTE_RUN), depth.div_ceil(4)),
+        let (kind, run, codes) = match weights.arithmetic {
+            Arithmetic::Float => (Kind::Floats, block, depth),
+            _ => (Kind::Bytes, block.min(BYTE_RUN), depth.div_ceil(4)),
         };
         let runs = depth / run.max(1);
         // Whether a row is what is stored, or read, without padding.
         let whole = weights.order.is_none() && depth == weights.k;
         let in_place = kind == Kind::Floats && whole && are_floats;
-        let no_points = matches!(weights.points, Points::All(0.0));
+        // Of signed codes too there are CPUs that want the sums.
+        let no_points = matches!(weights.points, Points::All(0.0)) && weights.format != Format::Quads;
         Records {
             weights,
             run,
@@ -141,16 +139,7 @@ impl<'w> Records<'w> {
                 sum_runs(whole, self.run, sums);
             }
             Kind::Bytes => {
-                // As many as fit 8 bits on both sides of zero.
-                let to = as_bytes(codes);
-                quantize_runs(instructions, whole, self.run, i8::MAX.into(), (to, scales, sums));
-            }
-            Kind::Words => {
-                // As many as a sum of 32 bits has room for.
-                let levels = i32::MAX / 128 / i32::try_from(self.run).unwrap_or(i32::MAX).max(1);
-                let levels = levels.min(i16::MAX.into());
-                let to = as_words(codes);
-                quantize_runs(instructions, whole, self.run, levels, (to, scales, sums));
+                quantize_runs(instructions, whole, self.run, (as_bytes(codes), scales, sums));
             }
         }
     }
@@ -161,7 +150,6 @@ impl<'w> Records<'w> {
         let (codes, stride) = match (self.kind, a) {
             (Kind::Floats, Rows::Floats(a)) if self.in_place => (Codes::Floats(a), self.weights.k),
             (Kind::Floats, _) => (Codes::Floats(room), record),
-            (Kind::Words, _) => (Codes::Words(words(room)), 2 * record),
             (Kind::Bytes, _) => (Codes::Bytes(bytes(room)), 4 * record),
         };
         let scales = room.get(self.codes..).unwrap_or_default();
@@ -211,60 +199,37 @@ fn sum_runs(row: &[f32], run: usize, sums: &mut [f32]) {
     }
 }
 
-/// What a code is stored in.
-trait Stored: Copy {
-    /// Of a whole number inside its range.
-    fn store(code: i32) -> Self;
-}
-
-impl Stored for i8 {
-    #[inline(always)]
-    fn store(code: i32) -> i8 {
-        code as i8
-    }
-}
-
-impl Stored for i16 {
-    #[inline(always)]
-    fn store(code: i32) -> i16 {
-        code as i16
-    }
-}
+/// The largest code, as many as fit 8 bits on both sides of zero.
+const LEVELS: f32 = 127.0;
 
 /// Codes, scales and sums of runs; none of the last where no one needs them.
-type Quantized<'a, T> = (&'a mut [T], &'a mut [f32], &'a mut [f32]);
+type Quantized<'a> = (&'a mut [i8], &'a mut [f32], &'a mut [f32]);
 
-fn quantize_runs<T: Stored>(
-    instructions: Instructions,
-    row: &[f32],
-    run: usize,
-    levels: i32,
-    to: Quantized<'_, T>,
-) {
+fn quantize_runs(instructions: Instructions, row: &[f32], run: usize, to: Quantized<'_>) {
     match instructions {
-        Instructions::Portable => quantize_each(row, run, levels, to),
+        Instructions::Portable => quantize_each(row, run, to),
         // Which every CPU that this is compiled for has, so that the loops are vectors already.
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        Instructions::Neon | Instructions::NeonDot => quantize_each(row, run, levels, to),
+        Instructions::Neon | Instructions::NeonDot => quantize_each(row, run, to),
         // SAFETY: made only where the CPU has AVX2 and FMA.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 | Instructions::Avx512 => unsafe { quantize_each_avx2(row, run, levels, to) },
+        Instructions::Avx2 | Instructions::Avx512 => unsafe { quantize_each_avx2(row, run, to) },
     }
 }
 
 /// The same loops, which the compiler makes vectors of.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn quantize_each_avx2<T: Stored>(row: &[f32], run: usize, levels: i32, to: Quantized<'_, T>) {
-    quantize_each(row, run, levels, to);
+fn quantize_each_avx2(row: &[f32], run: usize, to: Quantized<'_>) {
+    quantize_each(row, run, to);
 }
 
 #[inline(always)]
-fn quantize_each<T: Stored>(row: &[f32], run: usize, levels: i32, (codes, scales, sums): Quantized<'_, T>) {
+fn quantize_each(row: &[f32], run: usize, (codes, scales, sums): Quantized<'_>) {
     let run = run.max(1);
     let runs = row.chunks_exact(run).zip(codes.chunks_exact_mut(run));
     for (i, ((run, codes), to)) in runs.zip(scales).enumerate() {
-        let (scale, sum) = quantize(run, levels as f32, codes);
+        let (scale, sum) = quantize(run, codes);
         *to = scale;
         if let Some(to) = sums.get_mut(i) {
             *to = sum;
@@ -274,7 +239,7 @@ fn quantize_each<T: Stored>(row: &[f32], run: usize, levels: i32, (codes, scales
 
 /// The scale, and the sum of the codes.
 #[inline(always)]
-fn quantize<T: Stored>(run: &[f32], levels: f32, codes: &mut [T]) -> (f32, f32) {
+fn quantize(run: &[f32], codes: &mut [i8]) -> (f32, f32) {
     // As integers, infinities are larger than all else, and NaNs than those.
     let mut most = [0i32; 8];
     for run in run.chunks_exact(8) {
@@ -283,8 +248,8 @@ fn quantize<T: Stored>(run: &[f32], levels: f32, codes: &mut [T]) -> (f32, f32) 
         }
     }
     let max = f32::from_bits(most.into_iter().fold(0, i32::max) as u32);
-    let scale = if max.is_finite() { max / levels } else { f32::NAN };
-    let inverse = levels / max;
+    let scale = if max.is_finite() { max / LEVELS } else { f32::NAN };
+    let inverse = LEVELS / max;
     let inverse = if inverse.is_finite() { inverse } else { 0.0 };
     // Adding 1.5 * 2^23 rounds to a whole number, ties to even, which then is in the low bits.
     const ROUND: f32 = 12_582_912.0;
@@ -293,7 +258,7 @@ fn quantize<T: Stored>(run: &[f32], levels: f32, codes: &mut [T]) -> (f32, f32) 
         for ((sum, x), to) in sums.iter_mut().zip(run).zip(codes) {
             let code = ((x * inverse + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
             *sum = sum.wrapping_add(code);
-            *to = T::store(code);
+            *to = code as i8;
         }
     }
     (scale, sums.into_iter().fold(0, i32::wrapping_add) as f32)
@@ -304,17 +269,7 @@ fn bytes(room: &[f32]) -> &[i8] {
     unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), size_of_val(room)) }
 }
 
-fn words(room: &[f32]) -> &[i16] {
-    // SAFETY: the same memory, of which every two bytes are an i16 and which is aligned for f32.
-    unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), room.len() * 2) }
-}
-
 fn as_bytes(room: &mut [f32]) -> &mut [i8] {
     // SAFETY: as `bytes`, borrowed exclusively; every value is an f32.
     unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), size_of_val(room)) }
-}
-
-fn as_words(room: &mut [f32]) -> &mut [i16] {
-    // SAFETY: as `words`, borrowed exclusively; every value is an f32.
-    unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), room.len() * 2) }
 }

@@ -2,8 +2,9 @@
 //!
 //! Bytes times bytes: `vpmaddubsw` of unsigned codes of at most 4 bits and signed bytes of A, whose
 //! sums of pairs stay below 2 * 15 * 127 = 3,810, so that a run of 32 elements, eight of them, fits
-//! 16 bits; then `vpmaddwd` with ones. Words times words: `vpmaddwd`, whose sums the levels of A
-//! keep inside 32 bits. Floats: codes become floats by two shifts and a conversion.
+//! 16 bits; then `vpmaddwd` with ones. Signed codes of 8 bits lend their sign to A first, and their
+//! pairs, below 2 * 128 * 127 = 32,512, are added in 32 bits at once. Words times words: `vpmaddwd`.
+//! Floats: codes become floats by two shifts and a conversion.
 
 #![expect(
     clippy::needless_range_loop,
@@ -43,12 +44,9 @@ macro_rules! by_rows {
 pub(super) fn bytes(format: Format, panel: &Panel<'_>, a: &Tile<'_, i8>, sums: &mut [[f32; COLUMNS]]) {
     match format {
         Format::Crumbs => by_rows!(sums, panel, a, bytes_tile, 2),
+        Format::Quads => by_rows!(sums, panel, a, bytes_tile, 8),
         _ => by_rows!(sums, panel, a, bytes_tile, 4),
     }
-}
-
-pub(super) fn words(panel: &Panel<'_>, a: &Tile<'_, i16>, sums: &mut [[f32; COLUMNS]]) {
-    by_rows!(sums, panel, a, words_tile);
 }
 
 pub(super) fn floats(format: Format, panel: &Panel<'_>, a: &Tile<'_, f32>, sums: &mut [[f32; COLUMNS]]) {
@@ -170,12 +168,12 @@ fn bytes_tile<const R: usize, const BITS: i32>(
     }
 }
 
-/// The format of codes of `bits`, 2 or 4.
-fn several_in_a_byte(bits: i32) -> Format {
-    if bits == 2 {
-        Format::Crumbs
-    } else {
-        Format::Nibbles
+/// The format of codes of `bits`, 2, 4 or 8, in lanes of four bytes.
+fn in_lanes(bits: i32) -> Format {
+    match bits {
+        2 => Format::Crumbs,
+        4 => Format::Nibbles,
+        _ => Format::Quads,
     }
 }
 
@@ -185,10 +183,10 @@ fn bytes_runs<const R: usize, const BITS: i32, const RUN: usize>(
     a: &Tile<'_, i8>,
     sums: &mut [[f32; COLUMNS]],
 ) {
-    let format = several_in_a_byte(BITS);
+    let format = in_lanes(BITS);
     assert!(a.fits_with_scales(panel, R, format) && a.run == RUN);
     let per_byte = 8 / BITS as usize;
-    let mask = _mm256_set1_epi8((1 << BITS) - 1);
+    let mask = _mm256_set1_epi8(((1u32 << BITS) - 1) as i8);
     let ones = _mm256_set1_epi16(1);
     let mut totals = [[_mm256_setzero_ps(); 2]; R];
     let mut codes = panel.codes.as_ptr();
@@ -223,44 +221,27 @@ fn bytes_runs<const R: usize, const BITS: i32, const RUN: usize>(
                             let x = rows.add(r * stride + part * 4).cast::<i32>();
                             let x = _mm256_set1_epi32(x.read_unaligned());
                             for g in 0..2 {
-                                inner[r][g] = _mm256_add_epi16(inner[r][g], _mm256_maddubs_epi16(w[g], x));
+                                inner[r][g] = match BITS {
+                                    8 => {
+                                        let x = _mm256_sign_epi8(x, w[g]);
+                                        let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w[g]), x);
+                                        _mm256_add_epi32(inner[r][g], _mm256_madd_epi16(pairs, ones))
+                                    }
+                                    _ => _mm256_add_epi16(inner[r][g], _mm256_maddubs_epi16(w[g], x)),
+                                };
                             }
                         }
                     }
                     rows = rows.add(4 * per_byte);
                 }
             }
-            let inner = inner.map(|row| row.map(|sum| _mm256_madd_epi16(sum, ones)));
+            let inner = match BITS {
+                8 => inner,
+                _ => inner.map(|row| row.map(|sum| _mm256_madd_epi16(sum, ones))),
+            };
             // SAFETY: `fits`, as many blocks, runs and rows.
             unsafe { finish_run(&mut totals, &inner, &at) };
             at.run += 1;
-        }
-    }
-    store(totals, sums);
-}
-
-#[target_feature(enable = "avx2,fma")]
-fn words_tile<const R: usize>(panel: &Panel<'_>, a: &Tile<'_, i16>, sums: &mut [[f32; COLUMNS]]) {
-    let runs = a.depth / a.run.max(1);
-    assert!(a.fits_with_scales(panel, R, Format::Pairs) && a.run == panel.block_len);
-    let mut totals = [[_mm256_setzero_ps(); 2]; R];
-    let mut at = Run {
-        panel,
-        scales: a.scales,
-        sums: a.sums,
-        beside: a.beside,
-        block: 0,
-        run: 0,
-    };
-    for block in 0..runs {
-        (at.block, at.run) = (block, block);
-        // SAFETY: `fits`, 16 bytes of codes for each element of `depth`, and so many elements in
-        // each row; as many blocks, runs and rows.
-        unsafe {
-            let codes = panel.codes.as_ptr().add(block * a.run * COLUMNS);
-            let rows = a.codes.as_ptr().add(block * a.run);
-            let inner = words_sum::<R>(codes, rows, a.stride, a.run / 2);
-            finish_run(&mut totals, &inner, &at);
         }
     }
     store(totals, sums);
@@ -354,7 +335,7 @@ fn floats_tile<const R: usize, const BITS: i32>(
     a: &Tile<'_, f32>,
     sums: &mut [[f32; COLUMNS]],
 ) {
-    let format = several_in_a_byte(BITS);
+    let format = in_lanes(BITS);
     assert!(a.fits(panel, R, format) && a.run == panel.block_len);
     let per_byte = 8 / BITS as usize;
     let mut totals = [[_mm256_setzero_ps(); 2]; R];

@@ -1,8 +1,8 @@
 //! The product with AVX-512 and VNNI: the sixteen columns of a panel are one vector, for up to
 //! eight rows at a time.
 //!
-//! Bytes times bytes: `vpdpbusd` of unsigned codes and signed bytes of A, words times words:
-//! `vpdpwssd`, both into 32 bits. Floats of codes below 4 bits: a shift, and a permutation of the
+//! Bytes times bytes: `vpdpbusd` of unsigned codes and signed bytes of A; codes of 8 bits, which are
+//! signed, are raised by 128 for it. Words times words: `vpdpwssd`. Both sum in 32 bits. Floats of codes below 4 bits: a shift, and a permutation of the
 //! sixteen values that the low bits of a lane choose among. Sums run as in the AVX2 variant, so that
 //! the two differ in nothing.
 
@@ -52,12 +52,9 @@ pub(super) fn is_there() -> bool {
 pub(super) fn bytes(format: Format, panel: &Panel<'_>, a: &Tile<'_, i8>, sums: &mut [[f32; COLUMNS]]) {
     match format {
         Format::Crumbs => by_rows!(sums, panel, a, bytes_tile, 2),
+        Format::Quads => by_rows!(sums, panel, a, bytes_tile, 8),
         _ => by_rows!(sums, panel, a, bytes_tile, 4),
     }
-}
-
-pub(super) fn words(panel: &Panel<'_>, a: &Tile<'_, i16>, sums: &mut [[f32; COLUMNS]]) {
-    by_rows!(sums, panel, a, words_tile);
 }
 
 pub(super) fn floats(format: Format, panel: &Panel<'_>, a: &Tile<'_, f32>, sums: &mut [[f32; COLUMNS]]) {
@@ -120,17 +117,18 @@ unsafe fn points(points: &PanelPoints<'_>, block: usize) -> __m512 {
     }
 }
 
-/// total + (inner - point * sum) * scale, for each row of a run of a block of integers.
+/// total + (inner - point * sum) * scale, for each row of a run of a block of integers. Codes of 8
+/// bits were raised by 128, which is taken off first: whole numbers below 2^24, so exactly.
 ///
 /// # Safety
 /// The tile [fits](Tile::fits_with_scales) R rows, and there are such a block and such a run.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn finish_run<T, const R: usize>(
+unsafe fn finish_run<const R: usize, const BITS: u32>(
     totals: &mut [__m512; R],
     inner: &[__m512i; R],
     panel: &Panel<'_>,
-    a: &Tile<'_, T>,
+    a: &Tile<'_, i8>,
     block: usize,
     run: usize,
 ) {
@@ -143,6 +141,9 @@ unsafe fn finish_run<T, const R: usize>(
     for r in 0..R {
         let at = r * a.beside + run;
         let mut inner = _mm512_cvtepi32_ps(inner[r]);
+        if BITS == 8 {
+            inner = _mm512_fnmadd_ps(_mm512_set1_ps(128.0), unsafe { splat(a.sums, at) }, inner);
+        }
         if let Some(points) = points {
             inner = _mm512_fnmadd_ps(points, unsafe { splat(a.sums, at) }, inner);
         }
@@ -151,12 +152,12 @@ unsafe fn finish_run<T, const R: usize>(
     }
 }
 
-/// The format of codes of `bits`, 2 or 4.
-fn several_in_a_byte(bits: u32) -> Format {
-    if bits == 2 {
-        Format::Crumbs
-    } else {
-        Format::Nibbles
+/// The format of codes of `bits`, 2, 4 or 8, in lanes of four bytes.
+fn in_lanes(bits: u32) -> Format {
+    match bits {
+        2 => Format::Crumbs,
+        4 => Format::Nibbles,
+        _ => Format::Quads,
     }
 }
 
@@ -178,10 +179,12 @@ fn bytes_runs<const R: usize, const BITS: u32, const RUN: usize>(
     a: &Tile<'_, i8>,
     sums: &mut [[f32; COLUMNS]],
 ) {
-    let format = several_in_a_byte(BITS);
+    let format = in_lanes(BITS);
     assert!(a.fits_with_scales(panel, R, format) && a.run == RUN);
+    assert!(BITS < 8 || a.has_sums(R));
     let per_byte = 8 / BITS as usize;
-    let mask = _mm512_set1_epi8((1 << BITS) - 1);
+    let mask = _mm512_set1_epi8(((1u32 << BITS) - 1) as i8);
+    let sign = _mm512_set1_epi8(i8::MIN);
     let mut totals = [_mm512_setzero_ps(); R];
     let mut codes = panel.codes.as_ptr();
     let mut rows = a.codes.as_ptr();
@@ -196,7 +199,10 @@ fn bytes_runs<const R: usize, const BITS: u32, const RUN: usize>(
                     let mut v = _mm512_loadu_si512(codes.cast());
                     codes = codes.add(64);
                     for part in 0..per_byte {
-                        let w = _mm512_and_si512(v, mask);
+                        let w = match BITS {
+                            8 => _mm512_xor_si512(v, sign),
+                            _ => _mm512_and_si512(v, mask),
+                        };
                         v = _mm512_srli_epi16::<BITS>(v);
                         for r in 0..R {
                             let x = rows.add(r * a.stride + part * 4).cast::<i32>();
@@ -208,25 +214,8 @@ fn bytes_runs<const R: usize, const BITS: u32, const RUN: usize>(
                 }
             }
             // SAFETY: `fits`, as many blocks, runs and rows.
-            unsafe { finish_run(&mut totals, &inner, panel, a, block, run) };
+            unsafe { finish_run::<R, BITS>(&mut totals, &inner, panel, a, block, run) };
             run += 1;
-        }
-    }
-    store(totals, sums);
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-fn words_tile<const R: usize>(panel: &Panel<'_>, a: &Tile<'_, i16>, sums: &mut [[f32; COLUMNS]]) {
-    assert!(a.fits_with_scales(panel, R, Format::Pairs) && a.run == panel.block_len);
-    let mut totals = [_mm512_setzero_ps(); R];
-    for block in 0..panel.scales.len() / COLUMNS {
-        // SAFETY: `fits`, 16 bytes of codes for each element of `depth`, and so many elements in
-        // each row; as many blocks, runs and rows.
-        unsafe {
-            let codes = panel.codes.as_ptr().add(block * a.run * COLUMNS);
-            let rows = a.codes.as_ptr().add(block * a.run);
-            let inner = words_sum::<R>(codes, rows, a.stride, a.run / 2);
-            finish_run(&mut totals, &inner, panel, a, block, block);
         }
     }
     store(totals, sums);
@@ -322,7 +311,7 @@ fn floats_tile<const R: usize, const BITS: u32>(
     a: &Tile<'_, f32>,
     sums: &mut [[f32; COLUMNS]],
 ) {
-    let format = several_in_a_byte(BITS);
+    let format = in_lanes(BITS);
     assert!(a.fits(panel, R, format) && a.run == panel.block_len);
     let per_byte = 8 / BITS as usize;
     let values = values::<BITS>();

@@ -8,7 +8,8 @@
 //!   format     lane   elements of a step   read by
 //!   Nibbles    4      8                    bytes times bytes, and floats
 //!   Crumbs     4      16                   (2 bits each)
-//!   Pairs      2      2                    words times words
+//!   Quads      4      4                    bytes times bytes
+//!   Pairs      2      2                    words times words, exactly
 //!   Bytes      1      1                    floats
 //!
 //! so that one load has the same elements of 8 columns, and a broadcast of those of a row of A is
@@ -30,14 +31,14 @@ pub const LANES: usize = 8;
 
 /// To be raised with every change of what is packed or how: files keep packed weights, see
 /// `packed_cache`.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// How A is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
     /// In f32.
     Float,
-    /// In integers: each block of A is quantised first.
+    /// In integers: A is quantised to bytes first.
     Integer,
     /// In integers that A is given as, exactly: see [`multiply_words`](super::multiply_words).
     Words,
@@ -48,6 +49,7 @@ pub enum Arithmetic {
 pub enum Format {
     Crumbs,
     Nibbles,
+    Quads,
     Pairs,
     Bytes,
 }
@@ -57,13 +59,13 @@ impl Format {
         match self {
             Format::Crumbs => 2,
             Format::Nibbles => 4,
-            Format::Pairs | Format::Bytes => 8,
+            Format::Quads | Format::Pairs | Format::Bytes => 8,
         }
     }
 
     fn lane(self) -> usize {
         match self {
-            Format::Crumbs | Format::Nibbles => 4,
+            Format::Crumbs | Format::Nibbles | Format::Quads => 4,
             Format::Pairs => 2,
             Format::Bytes => 1,
         }

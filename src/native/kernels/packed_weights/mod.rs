@@ -119,12 +119,17 @@ impl<'a, T> Tile<'a, T> {
         }
     }
 
+    /// Whether there is a sum for each run of `rows`.
+    fn has_sums(&self, rows: usize) -> bool {
+        let runs = self.depth / self.run.max(1);
+        self.sums.len() >= rows.saturating_sub(1) * self.beside + runs
+    }
+
     /// Whether the slices have what a product of `rows` of them with a panel reads.
     fn fits(&self, panel: &Panel<'_>, rows: usize, format: Format) -> bool {
         let blocks = panel.scales.len() / COLUMNS;
-        let runs = self.depth / self.run.max(1);
         let before = rows.saturating_sub(1);
-        let has_sums = self.sums.len() >= before * self.beside + runs;
+        let has_sums = self.has_sums(rows);
         let points = match panel.points {
             PanelPoints::All(0.0) => true,
             PanelPoints::All(_) => has_sums,
@@ -306,9 +311,6 @@ fn multiply_tile(
         (Instructions::Portable, Codes::Bytes(codes)) => {
             portable::tile(format, panel, &Tile::new(a, codes, row), sums);
         }
-        (Instructions::Portable, Codes::Words(codes)) => {
-            portable::tile(format, panel, &Tile::new(a, codes, row), sums);
-        }
         #[cfg(target_arch = "x86_64")]
         (Instructions::Avx2, Codes::Floats(codes)) => {
             avx2::floats(format, panel, &Tile::new(a, codes, row), sums);
@@ -318,20 +320,12 @@ fn multiply_tile(
             avx2::bytes(format, panel, &Tile::new(a, codes, row), sums);
         }
         #[cfg(target_arch = "x86_64")]
-        (Instructions::Avx2, Codes::Words(codes)) => {
-            avx2::words(panel, &Tile::new(a, codes, row), sums);
-        }
-        #[cfg(target_arch = "x86_64")]
         (Instructions::Avx512, Codes::Floats(codes)) => {
             avx512::floats(format, panel, &Tile::new(a, codes, row), sums);
         }
         #[cfg(target_arch = "x86_64")]
         (Instructions::Avx512, Codes::Bytes(codes)) => {
             avx512::bytes(format, panel, &Tile::new(a, codes, row), sums);
-        }
-        #[cfg(target_arch = "x86_64")]
-        (Instructions::Avx512, Codes::Words(codes)) => {
-            avx512::words(panel, &Tile::new(a, codes, row), sums);
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         (Instructions::Neon | Instructions::NeonDot, Codes::Floats(codes)) => {
@@ -344,10 +338,6 @@ fn multiply_tile(
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         (Instructions::NeonDot, Codes::Bytes(codes)) => {
             neon::bytes_dot(format, panel, &Tile::new(a, codes, row), sums);
-        }
-        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        (Instructions::Neon | Instructions::NeonDot, Codes::Words(codes)) => {
-            neon::words(panel, &Tile::new(a, codes, row), sums);
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Bytes times bytes, with the dot product instructions of ARMv8.2 (`sdot`: four products of bytes
 //! are added to a sum of 32 bits, which is what a lane of the layout holds); without them, products
-//! of 16 bits, of which a run of 32 elements adds eight of at most 15 * 127 up. Words times words:
+//! of 16 bits, of which a run of 32 elements adds eight of at most 15 * 127 up, and codes of 8 bits two
+//! before they go to 32 bits. Words times words:
 //! `smlal`. Floats: codes become floats by two shifts and a conversion.
 
 #![expect(
@@ -46,6 +47,7 @@ macro_rules! by_rows {
 pub(super) fn bytes(format: Format, panel: &Panel<'_>, a: &Tile<'_, i8>, sums: &mut [[f32; COLUMNS]]) {
     match format {
         Format::Crumbs => by_rows!(sums, panel, a, bytes_tile, 2),
+        Format::Quads => by_rows!(sums, panel, a, quads_tile),
         _ => by_rows!(sums, panel, a, bytes_tile, 4),
     }
 }
@@ -54,12 +56,9 @@ pub(super) fn bytes(format: Format, panel: &Panel<'_>, a: &Tile<'_, i8>, sums: &
 pub(super) fn bytes_dot(format: Format, panel: &Panel<'_>, a: &Tile<'_, i8>, sums: &mut [[f32; COLUMNS]]) {
     match format {
         Format::Crumbs => by_rows!(sums, panel, a, bytes_dot_tile, 2),
+        Format::Quads => by_rows!(sums, panel, a, bytes_dot_tile, 8),
         _ => by_rows!(sums, panel, a, bytes_dot_tile, 4),
     }
-}
-
-pub(super) fn words(panel: &Panel<'_>, a: &Tile<'_, i16>, sums: &mut [[f32; COLUMNS]]) {
-    by_rows!(sums, panel, a, words_tile);
 }
 
 pub(super) fn floats(format: Format, panel: &Panel<'_>, a: &Tile<'_, f32>, sums: &mut [[f32; COLUMNS]]) {
@@ -74,12 +73,12 @@ pub(super) fn exact(codes: &[u8], a: (&[i16], usize), sums: &mut [[i32; COLUMNS]
     by_rows!(sums, codes, a, exact_tile);
 }
 
-/// The format of codes of `bits`, 2 or 4.
-fn several_in_a_byte(bits: i32) -> Format {
-    if bits == 2 {
-        Format::Crumbs
-    } else {
-        Format::Nibbles
+/// The format of codes of `bits`, 2, 4 or 8, in lanes of four bytes.
+fn in_lanes(bits: i32) -> Format {
+    match bits {
+        2 => Format::Crumbs,
+        4 => Format::Nibbles,
+        _ => Format::Quads,
     }
 }
 
@@ -199,6 +198,11 @@ fn bytes_tile<const R: usize, const BITS: i32>(
     bytes_runs::<R, BITS>(panel, a, sums, run_sums::<R, BITS>);
 }
 
+#[target_feature(enable = "neon")]
+fn quads_tile<const R: usize>(panel: &Panel<'_>, a: &Tile<'_, i8>, sums: &mut [[f32; COLUMNS]]) {
+    bytes_runs::<R, 8>(panel, a, sums, quads_sums::<R>);
+}
+
 #[target_feature(enable = "neon,dotprod")]
 fn bytes_dot_tile<const R: usize, const BITS: i32>(
     panel: &Panel<'_>,
@@ -216,7 +220,7 @@ fn bytes_runs<const R: usize, const BITS: i32>(
     sums: &mut [[f32; COLUMNS]],
     run_sums: RunSums<R>,
 ) {
-    let format = several_in_a_byte(BITS);
+    let format = in_lanes(BITS);
     assert!(a.fits_with_scales(panel, R, format) && a.run <= 32);
     let mut totals = [[vdupq_n_f32(0.0); 4]; R];
     let mut codes = panel.codes.as_ptr();
@@ -259,7 +263,7 @@ fn bytes_runs<const R: usize, const BITS: i32>(
 #[inline]
 fn part_of<const BITS: i32>(bytes: uint8x16_t, part: usize) -> int8x16_t {
     let right = vdupq_n_s8(-(BITS as i8) * part as i8);
-    let codes = vandq_u8(vshlq_u8(bytes, right), vdupq_n_u8((1 << BITS) - 1));
+    let codes = vandq_u8(vshlq_u8(bytes, right), vdupq_n_u8(((1u32 << BITS) - 1) as u8));
     vreinterpretq_s8_u8(codes)
 }
 
@@ -300,6 +304,32 @@ unsafe fn run_sums<const R: usize, const BITS: i32>(
         }
     }
     inner.map(|[low, high]| vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))
+}
+
+/// As [`run_sums`] for signed codes of 8 bits, whose products have room for no more than two in 16
+/// bits.
+///
+/// # Safety
+/// As [`run_sums`].
+#[target_feature(enable = "neon")]
+unsafe fn quads_sums<const R: usize>(
+    codes: *const u8,
+    steps: usize,
+    rows: *const i8,
+    stride: usize,
+) -> [int32x4_t; R] {
+    let mut inner = [[vdupq_n_s32(0); 2]; R];
+    for step in 0..steps {
+        // SAFETY: the caller's word.
+        let w = unsafe { vld1q_s8(codes.add(64 * step).cast()) };
+        for r in 0..R {
+            // SAFETY: the caller's word.
+            let x = unsafe { four_bytes(rows.add(r * stride + step * 4)) };
+            inner[r][0] = vpadalq_s16(inner[r][0], vmull_s8(vget_low_s8(w), vget_low_s8(x)));
+            inner[r][1] = vpadalq_s16(inner[r][1], vmull_s8(vget_high_s8(w), vget_high_s8(x)));
+        }
+    }
+    inner.map(|[low, high]| vpaddq_s32(low, high))
 }
 
 /// # Safety
@@ -343,33 +373,6 @@ fn dot(mut sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
         );
     }
     sum
-}
-
-#[target_feature(enable = "neon")]
-fn words_tile<const R: usize>(panel: &Panel<'_>, a: &Tile<'_, i16>, sums: &mut [[f32; COLUMNS]]) {
-    let runs = a.depth / a.run.max(1);
-    assert!(a.fits_with_scales(panel, R, Format::Pairs) && a.run == panel.block_len);
-    let mut totals = [[vdupq_n_f32(0.0); 4]; R];
-    let mut at = Run {
-        panel,
-        scales: a.scales,
-        sums: a.sums,
-        beside: a.beside,
-        block: 0,
-        run: 0,
-    };
-    for block in 0..runs {
-        (at.block, at.run) = (block, block);
-        // SAFETY: `fits`, 16 bytes of codes for each element of `depth`, and so many elements in
-        // each row; as many blocks, runs and rows.
-        unsafe {
-            let codes = panel.codes.as_ptr().add(block * a.run * COLUMNS);
-            let rows = a.codes.as_ptr().add(block * a.run);
-            let inner = words_sum::<R>(codes, rows, a.stride, a.run / 2);
-            finish_run(&mut totals, &inner, &at);
-        }
-    }
-    store(totals, sums);
 }
 
 #[target_feature(enable = "neon")]
@@ -475,7 +478,7 @@ fn floats_tile<const R: usize, const BITS: i32>(
     a: &Tile<'_, f32>,
     sums: &mut [[f32; COLUMNS]],
 ) {
-    let format = several_in_a_byte(BITS);
+    let format = in_lanes(BITS);
     assert!(a.fits(panel, R, format) && a.run == panel.block_len);
     let per_byte = 8 / BITS as usize;
     let mut totals = [[vdupq_n_f32(0.0); 4]; R];

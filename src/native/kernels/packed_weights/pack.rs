@@ -15,9 +15,6 @@ use crate::native::workers::Workers;
 /// Codes that are packed before what they were made of is let go.
 const STRIPE_BYTES: usize = 8 << 20;
 
-/// The longest block of 8 bits that is multiplied in integers: then A has 511 levels.
-const MAX_WORD_BLOCK: usize = 1 << 15;
-
 /// What is packed: codes of `bits` bits, unsigned.
 pub struct Source<'a> {
     pub bits: usize,
@@ -116,7 +113,7 @@ struct Filling<'a> {
     source: &'a Source<'a>,
     /// The group that each block belongs to, where they are not in order.
     groups: Option<Vec<usize>>,
-    /// What is taken off codes and points: bytes times bytes wants unsigned codes; all else signed
+    /// What is taken off codes and points: bytes times fewer bits want unsigned codes; all else signed
     /// ones, so that the usual zero point is 0 and sums stay small.
     flip: u8,
     code_bytes: usize,
@@ -194,17 +191,12 @@ impl PackedWeights {
         source: &'a Source<'a>,
         arithmetic: Arithmetic,
     ) -> Result<(Self, Filling<'a>), OutOfMemory> {
-        // Longer blocks leave words of A too few levels.
-        let too_long = source.bits > 4 && source.block_size.min(source.k) > MAX_WORD_BLOCK;
-        let arithmetic = match arithmetic {
-            Arithmetic::Integer if too_long => Arithmetic::Float,
-            other => other,
-        };
         let format = match (source.bits, arithmetic) {
             (..=2, _) => Format::Crumbs,
             (3 | 4, _) => Format::Nibbles,
             (_, Arithmetic::Float) => Format::Bytes,
-            (_, Arithmetic::Integer | Arithmetic::Words) => Format::Pairs,
+            (_, Arithmetic::Integer) => Format::Quads,
+            (_, Arithmetic::Words) => Format::Pairs,
         };
         let (n, k) = (source.n, source.k);
         let block_size = source.block_size.min(k.max(1));
@@ -236,7 +228,7 @@ impl PackedWeights {
                 Some(order)
             }
         };
-        let signed = arithmetic == Arithmetic::Float || format == Format::Pairs;
+        let signed = arithmetic == Arithmetic::Float || format.bits() == 8;
         let middle = 1u8 << (source.bits - 1);
         let panels = n.div_ceil(COLUMNS);
         let filling = Filling {
@@ -315,6 +307,7 @@ impl Filling<'_> {
         match format {
             Format::Crumbs => interleave::<4, 4>(rows, depth, to),
             Format::Nibbles => interleave::<4, 2>(rows, depth, to),
+            Format::Quads => interleave::<4, 1>(rows, depth, to),
             Format::Pairs => interleave::<2, 1>(rows, depth, to),
             Format::Bytes => interleave::<1, 1>(rows, depth, to),
         }

@@ -46,13 +46,14 @@ macro_rules! integer_codes {
 integer_codes! { i8 i16 }
 
 pub(super) fn tile<T: Code>(format: Format, panel: &Panel<'_>, a: &Tile<'_, T>, sums: &mut [[f32; COLUMNS]]) {
-    // Codes that are multiplied by bytes are unsigned.
+    // Codes of fewer bits that are multiplied by bytes are unsigned.
     let is_float = a.scales.is_empty();
     match format {
         Format::Crumbs if is_float => tile_as::<T, 4, 2, true>(panel, a, sums),
         Format::Crumbs => tile_as::<T, 4, 2, false>(panel, a, sums),
         Format::Nibbles if is_float => tile_as::<T, 4, 4, true>(panel, a, sums),
         Format::Nibbles => tile_as::<T, 4, 4, false>(panel, a, sums),
+        Format::Quads => tile_as::<T, 4, 8, true>(panel, a, sums),
         Format::Pairs => tile_as::<T, 2, 8, true>(panel, a, sums),
         Format::Bytes => tile_as::<T, 1, 8, true>(panel, a, sums),
     }
