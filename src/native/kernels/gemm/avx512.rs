@@ -12,7 +12,7 @@
 
 use std::arch::x86_64::*;
 
-use super::float::{TILE_COLUMNS, TILE_ROWS};
+use super::float::{Lines, TILE_COLUMNS, TILE_ROWS};
 
 pub(super) fn is_there() -> bool {
     #[cfg(test)]
@@ -36,15 +36,19 @@ pub(super) struct Block<'a> {
     /// One panel, [depth][[`TILE_COLUMNS`]], or two, one behind the other.
     pub b: &'a [f32],
     pub depth: usize,
+    /// What lines that are asked for are counted from.
+    pub from: *const i8,
 }
 
 impl Block<'_> {
     /// Adds the products to the sums of the rows, [`TILE_COLUMNS`] for each, which are 0 if they are
-    /// the `first`; those of the second panel begin `beside` elements after those of the first.
+    /// the `first`; those of the second panel begin `beside` elements after those of the first. Asks for
+    /// `lines` on the way, one after the other: there is room for few at a time on their way from
+    /// memory.
     ///
     /// # Safety
     /// [`is_there`].
-    pub unsafe fn add(&self, sums: &mut [f32], beside: usize, first: bool) {
+    pub unsafe fn add(&self, sums: &mut [f32], beside: usize, first: bool, lines: Lines) {
         let panel = self.depth * TILE_COLUMNS;
         let panels = if self.b.len() > panel { 2 } else { 1 };
         assert!(self.a.len() >= self.depth * self.rows && self.b.len() >= panels * panel);
@@ -54,15 +58,15 @@ impl Block<'_> {
             ($panels:literal) => {
                 match self.rows {
                     0 => {}
-                    1 => self.add_tiles::<1, 1, $panels>(sums, beside, first),
-                    2 => self.add_tiles::<1, 2, $panels>(sums, beside, first),
-                    3 => self.add_tiles::<1, 3, $panels>(sums, beside, first),
-                    4 => self.add_tiles::<1, 4, $panels>(sums, beside, first),
-                    5 => self.add_tiles::<1, 5, $panels>(sums, beside, first),
-                    6 => self.add_tiles::<1, 6, $panels>(sums, beside, first),
+                    1 => self.add_tiles::<1, 1, $panels>(sums, beside, first, lines),
+                    2 => self.add_tiles::<1, 2, $panels>(sums, beside, first, lines),
+                    3 => self.add_tiles::<1, 3, $panels>(sums, beside, first, lines),
+                    4 => self.add_tiles::<1, 4, $panels>(sums, beside, first, lines),
+                    5 => self.add_tiles::<1, 5, $panels>(sums, beside, first, lines),
+                    6 => self.add_tiles::<1, 6, $panels>(sums, beside, first, lines),
                     rows => {
                         assert!(rows == 2 * TILE_ROWS);
-                        self.add_tiles::<2, 6, $panels>(sums, beside, first);
+                        self.add_tiles::<2, 6, $panels>(sums, beside, first, lines);
                     }
                 }
             };
@@ -84,9 +88,11 @@ impl Block<'_> {
         sums: &mut [f32],
         beside: usize,
         first: bool,
+        mut lines: Lines,
     ) {
         let (a, b, sums) = (self.a.as_ptr(), self.b.as_ptr(), sums.as_mut_ptr());
         let at = |t: usize, r: usize, p: usize| p * beside + (t * R + r) * TILE_COLUMNS;
+        let each = (self.depth / lines.len().max(1)).max(1);
         let mut tile = [[[_mm512_setzero_ps(); P]; R]; T];
         // SAFETY: the caller's word: each panel has `depth` times sixteen elements, each tile `depth`
         // times R, and there are sixteen sums for each row and panel.
@@ -100,19 +106,33 @@ impl Block<'_> {
                     }
                 }
             }
-            for d in 0..self.depth {
-                let mut columns = [_mm512_setzero_ps(); P];
-                for p in 0..P {
-                    columns[p] = _mm512_loadu_ps(b.add((p * self.depth + d) * TILE_COLUMNS));
-                }
-                for t in 0..T {
-                    for r in 0..R {
-                        let x = _mm512_set1_ps(*a.add((t * self.depth + d) * R + r));
-                        for p in 0..P {
-                            tile[t][r][p] = _mm512_fmadd_ps(x, columns[p], tile[t][r][p]);
+            let mut depths = 0..0;
+            while depths.end < self.depth {
+                depths.start = depths.end;
+                depths.end = match lines.next() {
+                    Some(line) => {
+                        _mm_prefetch::<_MM_HINT_T1>(self.from.wrapping_add(line));
+                        self.depth.min(depths.start + each)
+                    }
+                    None => self.depth,
+                };
+                for d in depths.clone() {
+                    let mut columns = [_mm512_setzero_ps(); P];
+                    for p in 0..P {
+                        columns[p] = _mm512_loadu_ps(b.add((p * self.depth + d) * TILE_COLUMNS));
+                    }
+                    for t in 0..T {
+                        for r in 0..R {
+                            let x = _mm512_set1_ps(*a.add((t * self.depth + d) * R + r));
+                            for p in 0..P {
+                                tile[t][r][p] = _mm512_fmadd_ps(x, columns[p], tile[t][r][p]);
+                            }
                         }
                     }
                 }
+            }
+            for line in lines {
+                _mm_prefetch::<_MM_HINT_T1>(self.from.wrapping_add(line));
             }
             for t in 0..T {
                 for r in 0..R {

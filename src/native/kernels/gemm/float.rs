@@ -242,13 +242,13 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
                     &mut sums[(before + panels.start) * panel_sums..(before + panels.end) * panel_sums];
                 let mut tile = 0;
                 while tile < tiles.count() {
-                    if let Some(following) = &following {
+                    let lines = following.as_ref().map_or_else(Lines::none, |following| {
                         let steps = fetched..following.steps().min(fetched + each);
                         following.copy::<S>(copied..fetched, next);
                         copied = fetched;
                         fetched = steps.end;
-                        following.fetch::<S>(steps);
-                    }
+                        following.lines(steps)
+                    });
                     let mut rows = tiles.rows(tile);
                     tile += 1;
                     // Of full height alone.
@@ -261,7 +261,9 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
                     }
                     let a = &a[rows.start * depth..rows.end * depth];
                     let sums = &mut sums[rows.start * TILE_COLUMNS..];
-                    together.add::<S>(
+                    let lines = (product.b.elements, lines);
+                    together.add::<S, B>(
+                        lines,
                         (a, rows.len()),
                         b,
                         depth,
@@ -387,6 +389,50 @@ struct Panels<'a, B> {
     columns: Range<usize>,
 }
 
+/// Cache lines of rows of equal length, as bytes from the first element of B on; there may be some
+/// behind its end.
+pub(super) struct Lines {
+    row: usize,
+    stride: usize,
+    /// Of a row.
+    each: usize,
+    line: usize,
+    left: usize,
+}
+
+impl Lines {
+    fn none() -> Self {
+        Lines {
+            row: 0,
+            stride: 0,
+            each: 0,
+            line: 0,
+            left: 0,
+        }
+    }
+}
+
+impl Iterator for Lines {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        if self.line == self.each {
+            (self.line, self.row) = (0, self.row + self.stride);
+        }
+        self.line += 1;
+        Some(self.row + (self.line - 1) * LINE_BYTES)
+    }
+
+    #[inline(always)]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Lines {}
+
 /// Columns of a step, where B lies by them.
 const STEP: usize = 4;
 
@@ -398,25 +444,28 @@ impl<B: Stored> Panels<'_, B> {
         }
     }
 
-    /// Asks for what steps read.
+    /// The cache lines that steps read.
     #[inline(always)]
-    fn fetch<S: Lanes>(&self, steps: Range<usize>) {
+    fn lines(&self, steps: Range<usize>) -> Lines {
         let (_, k, n) = self.sizes;
-        let line = LINE_BYTES / size_of::<B>();
-        for step in steps {
-            if self.b.transposed {
-                for column in 0..STEP {
-                    let first = (self.columns.start + step * STEP + column) * k + self.depths.start;
-                    for at in (0..self.depths.len()).step_by(line) {
-                        S::prefetch(self.b.elements, first + at);
-                    }
-                }
-            } else {
-                let first = (self.depths.start + step) * n + self.columns.start;
-                for at in (0..self.columns.len()).step_by(line) {
-                    S::prefetch(self.b.elements, first + at);
-                }
+        let (row, rows, stride, len) = match self.b.transposed {
+            true => {
+                let first = (self.columns.start + steps.start * STEP) * k + self.depths.start;
+                (first, steps.len() * STEP, k, self.depths.len())
             }
+            false => {
+                let first = (self.depths.start + steps.start) * n + self.columns.start;
+                (first, steps.len(), n, self.columns.len())
+            }
+        };
+        let size = size_of::<B>();
+        let each = (len * size).div_ceil(LINE_BYTES);
+        Lines {
+            row: row * size,
+            stride: stride * size,
+            each,
+            line: 0,
+            left: rows * each,
         }
     }
 
@@ -513,10 +562,11 @@ impl Together {
     }
 
     /// Adds the products of rows of A with panels of B to the sums, which are 0 if they are the `first`;
-    /// those of a second panel begin `beside` elements later.
+    /// those of a second panel begin `beside` elements later. Asks for lines of B meanwhile.
     #[inline(always)]
-    fn add<S: Lanes>(
+    fn add<S: Lanes, B: Stored>(
         self,
+        (elements, lines): (&[B], Lines),
         (a, rows): (&[f32], usize),
         b: &[f32],
         depth: usize,
@@ -525,9 +575,18 @@ impl Together {
     ) {
         #[cfg(target_arch = "x86_64")]
         if self.wide {
-            let block = avx512::Block { a, rows, b, depth };
+            let block = avx512::Block {
+                a,
+                rows,
+                b,
+                depth,
+                from: elements.as_ptr().cast(),
+            };
             // SAFETY: `wide` only where they are there.
-            return unsafe { block.add(sums, beside, first) };
+            return unsafe { block.add(sums, beside, first, lines) };
+        }
+        for line in lines {
+            S::prefetch(elements, line / size_of::<B>());
         }
         debug_assert!(sums.len() <= beside);
         add_rows::<S>(a, b, &mut sums[..rows * TILE_COLUMNS], first);
