@@ -151,11 +151,9 @@ fn matmul_nbits() {
         let float = if matmul.half { Float::F16 } else { Float::F32 };
         let (case, expected) = matmul.case(float);
         let (ours, expected) = (case.native(float)?, [expected]);
-        // 8 bits are multiplied by words.
-        let tolerance = match (matmul.accuracy_level, matmul.bits, matmul.half) {
-            (4, 2 | 4, _) => 0.05,
-            (4, _, false) => 2e-4,
-            (_, _, true) => 6e-4,
+        let tolerance = match (matmul.accuracy_level, matmul.half) {
+            (4, _) => 0.05,
+            (_, true) => 6e-4,
             _ => 1e-5,
         };
         compare(&case, &ours, &expected, tolerance)?;
