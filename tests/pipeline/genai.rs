@@ -620,11 +620,99 @@ fn session_options_of_the_wrong_kind() {
     );
     refused(
         "\"provider_options\": []",
-        "\"provider_options\": [{\"webgpu\": {\"a\": 1}}]",
+        "\"provider_options\": [{\"webgpu\": {\"preferredLayout\": 1}}]",
         7,
-        &key("provider_options[0].webgpu.a"),
+        &key("provider_options[0].webgpu.preferredLayout"),
         "expected a text",
     );
+}
+
+/// What a package may not set of ONNX Runtime: what loads code, names files, or is unknown. Each is
+/// left out by name, and no file appears.
+#[test]
+fn session_options_that_reach_beyond_the_session() {
+    let folder = std::env::temp_dir().join(format!("oxpipe-session-options-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("written");
+    let path = path.to_str().unwrap().replace('\\', "/");
+    let refused = [
+        "custom_ops_library",
+        "enable_profiling",
+        "profile_file_prefix",
+        "optimized_model_filepath",
+        "use_env_allocators",
+        "ep.context_enable",
+        "ep.context_file_path",
+        "ep.context_model_external_initializers_file_name",
+        "ep.share_ep_contexts",
+        "session.load_model_format",
+        "session.save_model_format",
+        "session.use_ort_model_bytes_directly",
+        "session.use_ort_model_bytes_for_initializers",
+        "session.collect_node_memory_stats_to_file",
+        "session.debug_layout_transformation",
+        "session.model_external_initializers_file_folder_path",
+        "session.node_partition_config_file",
+        "session.optimized_model_external_initializers_file_name",
+        "session.resource_cuda_partitioning_settings",
+        "session.set_denormal_as_zero",
+        "session.of_a_later_version",
+    ];
+    let providers = [
+        ("QNN", "backend_path"),
+        ("QNN", "profiling_file_path"),
+        ("OpenVINO", "cache_dir"),
+        ("OpenVINO", "load_config"),
+        ("VitisAI", "config_file"),
+        ("CoreML", "ModelCacheDirectory"),
+        ("NvTensorRtRtx", "user_compute_stream"),
+        ("WebGPU", "dawnProcTable"),
+    ];
+    let allowed = ["session.intra_op.allow_spinning", "session.disable_prepacking"];
+    let mut options: Vec<String> = Vec::new();
+    options.extend(refused.iter().map(|name| format!("\"{name}\": \"{path}\"")));
+    options.extend(allowed.iter().map(|name| format!("\"{name}\": \"1\"")));
+    let provider = |(name, option): &(&str, &str)| format!("{{\"{name}\": {{\"{option}\": \"{path}\"}}}}");
+    let list: Vec<String> = providers.iter().map(provider).collect();
+    options.push(format!("\"provider_options\": [{}]", list.join(", ")));
+    let config = DECODER.replace("\"provider_options\": []", &options.join(", "));
+    let files = files(&config, &[("model.onnx", Decoder::default().encode())]);
+    for backend in tiny::backends() {
+        let (runtime, log) = super::fake::runtime();
+        let options = PipelineOptions {
+            backend: Some(backend),
+            ..PipelineOptions::default()
+        };
+        let pipeline = Pipeline::open(
+            &runtime,
+            &tiny::source(&files),
+            &options,
+            None,
+            &RunControl::default(),
+        );
+        check(&pipeline.unwrap());
+        let lines = log.lock().unwrap();
+        let about = |key: &str| {
+            let key = format!("model.decoder.session_options.{key}: ");
+            let about = lines
+                .iter()
+                .filter(|(level, line)| *level == LogLevel::Warning && line.contains(&key));
+            about.count()
+        };
+        for name in refused {
+            assert_eq!(about(name), 1, "{name} in {lines:?}");
+        }
+        for name in allowed {
+            assert_eq!(about(name), 0, "{name} in {lines:?}");
+        }
+        for (index, (provider, option)) in providers.iter().enumerate() {
+            let key = format!("provider_options[{index}].{provider}.{option}");
+            assert_eq!(about(&key), 1, "{key} in {lines:?}");
+        }
+    }
+    let written: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
+    assert!(written.is_empty(), "{written:?}");
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
