@@ -7,6 +7,7 @@
 
 use crate::component::{ComponentIo, DataType, Dim, Port, PortType};
 
+use super::in_place::{self, Pair};
 use super::wire::{Fields, Malformed, Value};
 
 /// The parts of a model that matter here.
@@ -18,6 +19,8 @@ pub(super) struct Declared {
     pub metadata: Vec<(String, String)>,
     pub external: Vec<ExternalTensor>,
     pub has_graph: bool,
+    /// Inputs and the outputs that may overwrite them.
+    pub overwritten: Vec<Pair>,
 }
 
 /// A tensor whose bytes lie in another file.
@@ -34,7 +37,7 @@ pub(super) struct ExternalTensor {
 }
 
 /// How deep graphs and types may nest; protobuf's own readers stop at 100 messages.
-const MAX_DEPTH: usize = 32;
+pub(super) const MAX_DEPTH: usize = 32;
 
 /// The first IR version in which an initializer that is also an input is a default that a
 /// caller may replace. Before it every initializer had to be an input, and ONNX Runtime
@@ -86,6 +89,7 @@ pub(super) fn read_model(model: &[u8]) -> Result<Declared, Malformed> {
             input.optional = initializers.contains(&input.name);
         }
     }
+    declared.overwritten = in_place::overwritten(model)?;
     Ok(declared)
 }
 
@@ -320,7 +324,7 @@ fn read_string_pair(entry: &[u8]) -> Result<(String, String), Malformed> {
 }
 
 /// The messages that are field `number` of a message.
-fn messages(message: &[u8], number: u64) -> impl Iterator<Item = Result<&[u8], Malformed>> {
+pub(super) fn messages(message: &[u8], number: u64) -> impl Iterator<Item = Result<&[u8], Malformed>> {
     Fields::new(message).filter_map(move |field| match field {
         Ok((found, value)) if found == number => Some(value.bytes()),
         Ok(_) => None,

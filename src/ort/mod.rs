@@ -1,7 +1,7 @@
 //! ONNX Runtime as a backend: finding the library, and sessions on it.
 //!
 //! What lives here: the search for the library and its checks (`search`, `process`,
-//! `elf`, `library`), reading what a model declares (`model`, `declared`, `wire`), a session's
+//! `elf`, `library`), reading what a model declares (`model`, `declared`, `in_place`, `wire`), a session's
 //! load (`session`), a run (`run`, with `dims` for shapes known beforehand and `interrupt`
 //! for cancelling), and the C API with errors and ownership as types (`api`, `failure`).
 //!
@@ -19,6 +19,7 @@ mod declared;
 mod dims;
 mod elf;
 mod failure;
+mod in_place;
 mod interrupt;
 mod library;
 mod model;

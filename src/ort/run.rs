@@ -8,6 +8,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub(super) fn run(
             }
         }
     };
+    let lent = lent_memory(inputs, outputs, &plan);
     for ((output, planned), value) in outputs.iter_mut().zip(&plan).zip(values) {
         output.result = match value {
             Returned::InRoom(shape) if planned.buffer.is_some() => OutputResult::InCache {
@@ -65,10 +67,28 @@ pub(super) fn run(
                 dtype: planned.dtype,
                 shape,
             },
-            Returned::Value(value) => deliver(session, inputs, output, planned, value)?,
+            Returned::Value(value) => deliver(session, &lent, output, planned, value)?,
         };
     }
     Ok(())
+}
+
+/// The memory that is only ours for this call: what the inputs, the buffers and the rooms are.
+fn lent_memory(inputs: &[Input<'_>], outputs: &mut [Output<'_>], plan: &[Planned]) -> Vec<Range<*const u8>> {
+    let mut lent: Vec<_> = inputs
+        .iter()
+        .map(|input| input.value.bytes().as_ptr_range())
+        .collect();
+    for (output, planned) in outputs.iter_mut().zip(plan) {
+        if let Some(Buffer { data, bytes }) = planned.buffer {
+            let start = data.cast_const().cast::<u8>();
+            lent.push(start..start.wrapping_add(bytes));
+        } else if let Ok(Some(room)) = room(output, planned) {
+            let Range { start, end } = room.as_ptr_range();
+            lent.push(start.cast()..end.cast());
+        }
+    }
+    lent
 }
 
 /// What is known of an asked output before the run.
@@ -386,7 +406,7 @@ fn wrong_promise(output: &str, promised: &[i64], actual: &[i64]) -> Kind {
 /// Hands out a value that the library made.
 fn deliver(
     session: &OrtSession,
-    inputs: &[Input<'_>],
+    lent: &[Range<*const u8>],
     output: &mut Output<'_>,
     planned: &Planned,
     value: Owned<sys::OrtValue>,
@@ -415,13 +435,9 @@ fn deliver(
         return Ok(OutputResult::InRoom { dtype, shape });
     }
     let data = tensor.bytes(bytes).as_ptr_range();
-    let aliases_input = inputs.iter().any(|input| {
-        let input = input.value.bytes().as_ptr_range();
-        data.start < input.end && input.start < data.end
-    });
-    let made = if aliases_input {
-        // An output that is an input: the value is over the caller's bytes, which are only
-        // ours for this call.
+    let is_lent = |lent: &Range<*const u8>| data.start < lent.end && lent.start < data.end;
+    let made = if lent.iter().any(is_lent) {
+        // An output that is an input, or that lies in what was given for another output.
         count_copy(bytes);
         ComponentTensor::from_raw(dtype, &shape, tensor.bytes(bytes))
     } else {

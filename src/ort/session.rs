@@ -46,6 +46,8 @@ pub struct OrtSession {
     pub(super) io: ComponentIo,
     metadata: Vec<(String, String)>,
     refused: Vec<String>,
+    /// Inputs and the outputs that may overwrite them, by index.
+    overwritten: Vec<(usize, usize)>,
     pub(super) inputs: Vec<CString>,
     pub(super) outputs: Vec<OutputPort>,
     /// Before the session, because it must go first.
@@ -102,6 +104,12 @@ impl OrtSession {
             .map(|port| c_name(&port.name))
             .collect::<Result<_, _>>()
             .map_err(failed)?;
+        let by_index = |(past, present): &(String, String)| {
+            let past = io.inputs.iter().position(|port| port.name == *past)?;
+            let present = io.outputs.iter().position(|port| port.name == *present)?;
+            Some((past, present))
+        };
+        let overwritten = declared.overwritten.iter().filter_map(by_index).collect();
         let run_options = run_options(library).map_err(failed)?;
         Ok(OrtSession {
             library,
@@ -109,6 +117,7 @@ impl OrtSession {
             io,
             metadata: declared.metadata,
             refused,
+            overwritten,
             inputs,
             outputs,
             deadline_thread: None,
@@ -157,14 +166,10 @@ impl ComponentSession for OrtSession {
         &self.metadata
     }
 
-    /// The library notes that both are one memory and leaves the copying out, where an operator
-    /// would otherwise copy one to the other.
+    /// The kernel finds both in one memory, and writes what is new alone.
     fn overwrites(&self, past: usize, present: usize) -> bool {
-        let (Some(past), Some(present)) = (self.io.inputs.get(past), self.io.outputs.get(present)) else {
-            return false;
-        };
-        let is_input = |port: &Port| self.io.input(&port.name).is_some();
-        past.dtype().is_some() && past.dtype() == present.dtype() && !is_input(present)
+        self.overwritten.contains(&(past, present))
+            && self.io.inputs.get(past).map(Port::dtype) == self.io.outputs.get(present).map(Port::dtype)
     }
 
     fn output_shapes(

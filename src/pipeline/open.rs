@@ -538,8 +538,9 @@ fn check_mask(
 }
 
 /// Notes which caches a component makes longer where they lie: those of which its session says
-/// so, unless a component reads the output too. A buffer of no fixed size need be none then: it
-/// is as any other cache. Other buffers are overwritten, or two take turns.
+/// so, unless a component reads the output too. Buffers of no fixed size need be none if all of
+/// a component's are such: they are as any other cache. Other buffers are overwritten, or two take
+/// turns.
 fn grow_in_place(spec: &mut PipelineSpec, opened: &[OpenedComponent]) -> Result<(), PipelineError> {
     let inputs = spec.components.iter().flat_map(|component| &component.inputs);
     let routed: Vec<OutputRef> = inputs
@@ -549,26 +550,35 @@ fn grow_in_place(spec: &mut PipelineSpec, opened: &[OpenedComponent]) -> Result<
         })
         .collect();
     for (component, (values, opened)) in spec.components.iter_mut().zip(opened).enumerate() {
+        let mut growing = Vec::new();
         for known in opened.session.in_place_caches() {
             let output = known.present;
             let source = values.inputs.get(known.past).map(|input| input.source);
             let is_read = routed.contains(&OutputRef { component, output });
-            if let Some(OutputSpec {
-                role:
-                    OutputRole::Present {
-                        axis,
-                        in_place,
-                        buffer,
-                        ..
-                    },
-                ..
-            }) = values.outputs.get_mut(output)
+            if let Some(OutputRole::Present { axis, buffer, .. }) =
+                values.outputs.get(output).map(|output| &output.role)
                 && source == Some(InputSource::Past { output })
                 && *axis == known.axis
                 && !is_read
                 && buffer.is_none_or(|buffer| buffer.capacity.is_none())
             {
-                *in_place = Some(known.past);
+                growing.push((known.past, output));
+            }
+        }
+        // The graph may have one name for the dims of all of them.
+        let is_left = |(output, spec): (usize, &OutputSpec)| {
+            matches!(spec.role, OutputRole::Present { buffer: Some(_), .. })
+                && !growing.iter().any(|(_, grown)| *grown == output)
+        };
+        let keeps_buffers = values.outputs.iter().enumerate().any(is_left);
+        for (past, output) in growing {
+            if let Some(OutputSpec {
+                role: OutputRole::Present { in_place, buffer, .. },
+                ..
+            }) = values.outputs.get_mut(output)
+                && (buffer.is_none() || !keeps_buffers)
+            {
+                *in_place = Some(past);
                 *buffer = None;
             }
         }

@@ -37,6 +37,10 @@ fn embedded(model: Model) -> Model {
 /// As onnxruntime-genai's builder has it: lengths out of the attention mask, and past and present
 /// of any length. Attention to all positions alike is their mean.
 fn group_query_attention() -> Vec<u8> {
+    group_query_attention_model().encode()
+}
+
+fn group_query_attention_model() -> Model {
     let model = Model::new()
         .opset("com.microsoft", 1)
         .input("mask", INT64, "[batch, total]")
@@ -74,7 +78,7 @@ fn group_query_attention() -> Vec<u8> {
         .node(Node::new("Cast", &["length"], &["positions"]).int("to", FLOAT.into()))
         .node(Node::new("ReduceMean", &["mean"], &["one_mean"]).ints("axes", &[2]))
         .node(Node::new("Mul", &["one_mean", "positions"], &["sum"]));
-    logits(model, "sum").encode()
+    logits(model, "sum")
 }
 
 const SHARED: &str = "
@@ -182,6 +186,119 @@ model:
     kv_update: shared_buffer
     kv_layout: LAYOUT
 ";
+
+/// The same buffer, of which the sum is made of what was in it and of what is new: something that
+/// must have read the past before the present takes its place.
+fn scattered_behind_a_reader() -> Vec<u8> {
+    let model = Model::new()
+        .input("ids", INT64, "[batch, s]")
+        .input("positions", INT32, "[batch, s]")
+        .input("past", FLOAT, "[1, 16, 1, 1]")
+        .output("present", FLOAT, "[1, 16, 1, 1]")
+        .initializer(Tensor::ints("axis_2", &[1], &[2]))
+        .initializer(Tensor::ints("behind", &[2], &[2, 3]))
+        .initializer(Tensor::floats("nothing", &[], &[0.0]))
+        .node(Node::new("Cast", &["ids"], &["floats"]).int("to", FLOAT.into()))
+        .node(Node::new("Unsqueeze", &["floats", "behind"], &["new"]))
+        .node(Node::new("Unsqueeze", &["positions", "behind"], &["at"]))
+        .node(Node::new("ScatterElements", &["past", "at", "new"], &["present"]).int("axis", 1))
+        .node(Node::new("ReduceMax", &["present"], &["unused"]).int("keepdims", 0))
+        // So that this comes after the scattering, in any order that respects the edges.
+        .node(Node::new("Mul", &["unused", "nothing"], &["after"]))
+        .node(Node::new("Add", &["past", "after"], &["past_after"]))
+        .node(Node::new("ReduceSum", &["past_after"], &["all_old"]).int("keepdims", 0))
+        .node(Node::new("ReduceSum", &["floats"], &["all_new"]).int("keepdims", 0))
+        .node(Node::new("Add", &["all_old", "all_new"], &["both"]))
+        .node(Node::new("Unsqueeze", &["floats", "axis_2"], &["column"]))
+        .node(Node::new("Mul", &["column", "nothing"], &["zeros"]))
+        .node(Node::new("Add", &["zeros", "both"], &["sum"]));
+    logits(model, "sum").encode()
+}
+
+/// A buffer that the graph makes by another operator than one that overwrites: what was in it,
+/// one place further on, with the new token in the first place.
+fn shifted() -> Vec<u8> {
+    let model = Model::new()
+        .input("ids", INT64, "[batch, s]")
+        .input("past", FLOAT, "[1, 16, 1, 1]")
+        .output("present", FLOAT, "[1, 16, 1, 1]")
+        .initializer(Tensor::ints("axis_1", &[1], &[1]))
+        .initializer(Tensor::ints("axis_2", &[1], &[2]))
+        .initializer(Tensor::ints("zero", &[1], &[0]))
+        .initializer(Tensor::ints("sixteen", &[1], &[16]))
+        .initializer(Tensor::ints("column_of", &[4], &[1, -1, 1, 1]))
+        .initializer(Tensor::floats("nothing", &[], &[0.0]))
+        .node(Node::new("Cast", &["ids"], &["floats"]).int("to", FLOAT.into()))
+        .node(Node::new("Reshape", &["floats", "column_of"], &["new"]))
+        .node(Node::new("Concat", &["new", "past"], &["longer"]).int("axis", 1))
+        .node(Node::new(
+            "Slice",
+            &["longer", "zero", "sixteen", "axis_1"],
+            &["present"],
+        ))
+        .node(Node::new("ReduceSum", &["present"], &["all"]).int("keepdims", 0))
+        .node(Node::new("Unsqueeze", &["floats", "axis_2"], &["column"]))
+        .node(Node::new("Mul", &["column", "nothing"], &["zeros"]))
+        .node(Node::new("Add", &["zeros", "all"], &["sum"]));
+    logits(model, "sum").encode()
+}
+
+const SHIFTED: &str = "
+model:
+  io:
+    token_input: ids
+    logits_output: logits
+    kv_inputs: [past]
+    kv_outputs: [present]
+    kv_update: shared_buffer
+    kv_layout: seq_major_bsnh
+";
+
+/// Where the present may not take the past's place while a step is under way.
+#[test]
+fn a_past_that_something_else_reads_is_not_overwritten() {
+    let reader = TestPackage::new(
+        &SCATTERED.replace("LAYOUT", "seq_major_bsnh"),
+        vec![("model", scattered_behind_a_reader())],
+    );
+    let shifted = TestPackage::new(SHIFTED, vec![("model", shifted())]);
+    for (name, package) in [("reader", reader), ("shifted", shifted)] {
+        package.for_each_mix(|pipeline| {
+            for chunk_size in [None, Some(1), Some(2)] {
+                let settings = RunSettings {
+                    chunk_size,
+                    ..RunSettings::default()
+                };
+                let mut run = start(pipeline, &settings, &[1, 0, 2]);
+                assert_eq!(steps(&mut run, 8), [3, 6, 12, 24, 48, 96, 192, 384], "{name}");
+            }
+        });
+    }
+}
+
+/// A graph that gives its past unchanged too: the values are the past's, whatever the step and the
+/// growth of the buffer do to the memory that it lay in.
+#[test]
+fn a_past_that_is_an_output_too_is_not_overwritten() {
+    let model = group_query_attention_model()
+        .output("past_v", FLOAT, "[batch, 1, past, 8]")
+        .encode();
+    let package = TestPackage::new(SHARED, vec![("model", model)]);
+    package.for_each_mix(|pipeline| {
+        let mut run = start(pipeline, &RunSettings::default(), &[1, 0, 2]);
+        let mut held = 0;
+        for step in 0..70 {
+            let fed = run.tokens().len();
+            steps(&mut run, 1);
+            let past = floats(run.get_tensor("model.past_v").unwrap());
+            let rows: Vec<f32> = past.chunks(SIZE as usize).map(|row| row[0]).collect();
+            let mut expected: Vec<f32> = run.tokens()[..held].iter().map(|&id| id as f32).collect();
+            expected.resize(rows.len(), 0.0);
+            assert_eq!(rows, expected, "step {step}");
+            held = fed;
+        }
+    });
+}
 
 fn packages() -> Vec<(&'static str, TestPackage)> {
     let scattered_package = |layout| {
