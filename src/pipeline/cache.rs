@@ -1,4 +1,5 @@
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use crate::component::{
@@ -29,6 +30,8 @@ pub(super) struct Cache {
     other: AlignedBytes,
     /// What the step under way has left.
     next: Option<Next>,
+    /// The step under way may have written rows behind those that there are.
+    is_lent: bool,
     /// The rows without the gaps between the blocks, for whoever looks at them.
     dense: OnceLock<AlignedBytes>,
 }
@@ -66,6 +69,7 @@ impl Cache {
             full_shape: empty.into(),
             other: AlignedBytes::EMPTY,
             next: None,
+            is_lent: false,
             dense: OnceLock::new(),
         }
     }
@@ -194,6 +198,7 @@ impl Cache {
     }
 
     pub fn commit(&mut self) {
+        self.is_lent = false;
         match self.next.take() {
             None => return,
             Some(Next::Longer(shape)) => self.shape = shape,
@@ -208,11 +213,29 @@ impl Cache {
 
     pub fn roll_back(&mut self) {
         self.next = None;
+        if std::mem::take(&mut self.is_lent) {
+            self.clear_rows(self.rows()..self.capacity);
+        }
+    }
+
+    /// Makes rows of a buffer zeros. A component reads all of a buffer and masks what is behind the
+    /// tokens; a NaN there would get through the mask, being a NaN times 0 too.
+    fn clear_rows(&mut self, rows: Range<usize>) {
+        if self.buffer.is_none() || rows.is_empty() {
+            return;
+        }
+        let row = self.row_bytes();
+        for block in self.memory.chunks_exact_mut((row * self.capacity).max(1)) {
+            if let Some(rows) = block.get_mut(rows.start * row..rows.end * row) {
+                rows.fill(0);
+            }
+        }
     }
 
     /// Keeps the first `len` rows.
     pub fn truncate(&mut self, len: usize) {
         let rows = self.rows().min(len);
+        self.clear_rows(rows..self.rows());
         if let (Some(dim), Ok(rows)) = (self.shape.get_mut(self.axis), i64::try_from(rows)) {
             *dim = rows;
         }

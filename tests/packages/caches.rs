@@ -276,6 +276,57 @@ fn a_past_that_something_else_reads_is_not_overwritten() {
     }
 }
 
+/// A buffer [1, 16, 1, 1] that the graph reads all of, times ones and zeros by position. Token 900
+/// is a NaN.
+fn masked_by_zeros() -> Vec<u8> {
+    let places: Vec<f32> = (0..16u8).map(f32::from).collect();
+    let model = Model::new()
+        .input("ids", INT64, "[batch, s]")
+        .input("positions", INT32, "[batch, s]")
+        .input("past", FLOAT, "[1, 16, 1, 1]")
+        .output("present", FLOAT, "[1, 16, 1, 1]")
+        .initializer(Tensor::ints("axis_2", &[1], &[2]))
+        .initializer(Tensor::ints("behind", &[2], &[2, 3]))
+        .initializer(Tensor::ints("bad", &[], &[900]))
+        .initializer(Tensor::floats("nan", &[], &[f32::NAN]))
+        .initializer(Tensor::floats("places", &[1, 16, 1, 1], &places))
+        .initializer(Tensor::floats("nothing", &[], &[0.0]))
+        .node(Node::new("Cast", &["ids"], &["numbers"]).int("to", FLOAT.into()))
+        .node(Node::new("Equal", &["ids", "bad"], &["is_bad"]))
+        .node(Node::new("Where", &["is_bad", "nan", "numbers"], &["floats"]))
+        .node(Node::new("Unsqueeze", &["floats", "behind"], &["new"]))
+        .node(Node::new("Unsqueeze", &["positions", "behind"], &["at"]))
+        .node(Node::new("ScatterElements", &["past", "at", "new"], &["present"]).int("axis", 1))
+        .node(Node::new("Cast", &["positions"], &["float_positions"]).int("to", FLOAT.into()))
+        .node(Node::new("ReduceMax", &["float_positions"], &["last"]).int("keepdims", 0))
+        .node(Node::new("LessOrEqual", &["places", "last"], &["is_filled"]))
+        .node(Node::new("Cast", &["is_filled"], &["ones_and_zeros"]).int("to", FLOAT.into()))
+        .node(Node::new("Mul", &["present", "ones_and_zeros"], &["filled"]))
+        .node(Node::new("ReduceSum", &["filled"], &["all"]).int("keepdims", 0))
+        .node(Node::new("Unsqueeze", &["floats", "axis_2"], &["column"]))
+        .node(Node::new("Mul", &["column", "nothing"], &["zeros"]))
+        .node(Node::new("Add", &["zeros", "all"], &["sum"]));
+    logits(model, "sum").encode()
+}
+
+/// What a rewind leaves behind the tokens in a buffer is masked by the graph, and a NaN would get
+/// through: it must not be there.
+#[test]
+fn rows_behind_a_rewind_do_not_poison_what_comes_after() {
+    let metadata = SCATTERED.replace("LAYOUT", "seq_major_bsnh");
+    TestPackage::new(&metadata, vec![("model", masked_by_zeros())]).for_each_mix(|pipeline| {
+        let mut run = start(pipeline, &RunSettings::default(), &[1, 2, 900, 900]);
+        for len in [2, 1, 0] {
+            let error = run.step(&RunControl::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::RunFailed, "{error}");
+            run.rewind(len).unwrap();
+            run.append_tokens(&[1, 2][len..]).unwrap();
+            assert_eq!(steps(&mut run, 2), [3, 6], "after a rewind to {len}");
+            run.append_tokens(&[900, 900]).unwrap();
+        }
+    });
+}
+
 /// A graph that gives its past unchanged too: the values are the past's, whatever the step and the
 /// growth of the buffer do to the memory that it lay in.
 #[test]
