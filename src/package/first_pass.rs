@@ -3,7 +3,7 @@
 
 use crate::component::{ComponentIo, Dim, Port};
 
-use super::declaration::{Declaration, KvUpdate};
+use super::declaration::{Declaration, KvUpdate, Phase};
 use super::resolve::{mismatch, port_index};
 use super::roles;
 use super::spec::{ComponentSpec, FirstPass, InputSource, Merge, OutputRef, OutputRole, TokenLoop};
@@ -92,20 +92,37 @@ pub(super) fn resolve(
             }
         }
     }
-    let one_at_a_time = components.get(token_loop.decoder).is_some_and(|component| {
-        let inputs = component.inputs.iter().zip(&component.io.inputs);
-        let mut tokens = inputs.filter(|(input, _)| input.source == InputSource::Tokens);
-        tokens.any(|(_, port)| {
-            let dims = port.dims.as_deref().unwrap_or_default();
-            dims.last() == Some(&Dim::Fixed(1))
-        })
-    });
     Ok(Some(FirstPass {
         component: index,
         logits,
         caches,
-        one_at_a_time,
     }))
+}
+
+/// Whether a decoder takes one token at a time behind the pass that begins a sequence: because a
+/// graph of its own does that pass and its own sequence is one long, or because it has a branch for
+/// each. Exporters trace the branch with a cache over one token, and what the model does for
+/// several alone, such as to mask what is ahead, is then not in it.
+pub(super) fn one_at_a_time(components: &[ComponentSpec], decoder: usize, has_first_pass: bool) -> bool {
+    let Some(component) = components.get(decoder) else {
+        return false;
+    };
+    let steps = |from: &OutputRef| {
+        let source = components.get(from.component);
+        source.is_some_and(|source| source.phase == Phase::EveryStep)
+    };
+    let mut inputs = component.inputs.iter().zip(&component.io.inputs);
+    inputs.any(|(input, port)| {
+        let dims = port.dims.as_deref().unwrap_or_default();
+        match &input.source {
+            InputSource::CacheBranch { .. } => true,
+            InputSource::Tokens => has_first_pass && dims.last() == Some(&Dim::Fixed(1)),
+            InputSource::Edge(from) if steps(from) && dims.len() == 3 => {
+                has_first_pass && dims.get(1) == Some(&Dim::Fixed(1))
+            }
+            _ => false,
+        }
+    })
 }
 
 /// Merges that components declare, at their input of embeddings.

@@ -85,6 +85,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
                     token_loop = Some(TokenLoop {
                         decoder: index,
                         logits,
+                        one_at_a_time: false,
                     });
                 }
             }
@@ -105,6 +106,10 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
     }
     let first_pass = first_pass::resolve(structure, &mut components, token_loop, ios)?;
     first_pass::resolve_merges(declaration, &mut components, ios)?;
+    if let Some(token_loop) = &mut token_loop {
+        token_loop.one_at_a_time =
+            first_pass::one_at_a_time(&components, token_loop.decoder, first_pass.is_some());
+    }
     check_phases(declaration, &edges, &phases)?;
     nested::check_phases(structure)?;
     let source = |component: usize, input: usize| {

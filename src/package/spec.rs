@@ -54,6 +54,8 @@ pub(crate) struct TokenLoop {
     pub decoder: usize,
     /// Index among the decoder's outputs.
     pub logits: usize,
+    /// Whether the decoder takes one token at a time once there is something in its caches.
+    pub one_at_a_time: bool,
 }
 
 /// A step of the token loop is a frame: the decoder's hidden state begins a loop of the inner
@@ -105,8 +107,6 @@ pub(crate) struct FirstPass {
     pub logits: usize,
     /// Its outputs, and the decoder's caches that they begin.
     pub caches: Vec<(usize, usize)>,
-    /// Whether the decoder takes one token at a time.
-    pub one_at_a_time: bool,
 }
 
 /// A component that runs again and again over what it made.

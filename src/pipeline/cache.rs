@@ -157,8 +157,29 @@ impl Cache {
         Ok(())
     }
 
+    /// Notes rows that another component has made, which take the place of all that there are; with
+    /// memory for `spare` rows.
+    pub fn begin(&mut self, rows: TensorView<'_>, spare: usize) -> Result<(), TensorError> {
+        let mut begun = Cache::new(self.dtype, rows.shape(), self.axis, self.buffer);
+        let count = begun.rows();
+        begun.truncate(0);
+        begun.reserve(count, spare)?;
+        let row = begun.row_bytes();
+        copy_rows(
+            row,
+            count,
+            (rows.bytes(), count),
+            (&mut begun.memory, begun.capacity),
+        );
+        count_cache_write(rows.bytes().len());
+        begun.shape = rows.shape().into();
+        self.next = Some(Next::Other(Box::new(begun)));
+        Ok(())
+    }
+
     /// The memory, for a run of the component that reads it as its input `past`.
     pub fn lend<'c>(&'c mut self, past: &'c str) -> Result<Lent<'c>, TensorError> {
+        self.is_lent = true;
         let (dtype, memory) = (self.dtype, &mut self.memory);
         let room = match self.buffer {
             None => CacheRoom::new(past, dtype, &self.shape, self.axis, self.capacity, memory),

@@ -231,9 +231,9 @@ impl Pool {
             let tensor = made
                 .to_tensor()
                 .map_err(|error| at_port(component, port, error))?;
-            let result = OutputResult::Owned(tensor);
+            let spare = spare_rows(len, spec.context_length);
             let taken = match self.cache_mut(decoder, to) {
-                Some(cache) => cache.take_result(result, len),
+                Some(cache) => cache.begin(tensor.view(), spare),
                 None => match self
                     .components
                     .get_mut(decoder)
@@ -241,7 +241,7 @@ impl Pool {
                 {
                     Some(slot) => {
                         slot.written = true;
-                        slot.back.take_result(result)
+                        slot.back.take_result(OutputResult::Owned(tensor))
                     }
                     None => Ok(()),
                 },

@@ -67,8 +67,7 @@ impl Run {
                 Some(chunk) => self.transcript.len().min(start.saturating_add(chunk)),
                 None => self.transcript.len(),
             };
-            let first_pass = &self.pipeline.shared().spec.first_pass;
-            let singly = first_pass.as_ref().is_some_and(|first| first.one_at_a_time);
+            let singly = token_loop.one_at_a_time;
             let end = if singly && start > 0 { start + 1 } else { end };
             if !self.keeps_cache {
                 self.pool.reset_caches(&self.pipeline.shared().spec)?;

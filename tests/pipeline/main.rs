@@ -13,6 +13,7 @@ mod package_errors;
 mod phases;
 mod schedulers;
 mod sounds;
+mod split_decoders;
 mod step_loop;
 mod tiny;
 mod transactions;
