@@ -117,6 +117,20 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         component.inputs.get(input).map(|input| input.source)
     };
     let nested = nested::resolve(structure, ios, inner_logits, source)?;
+    if let Some(decoder) = structure.decoder
+        && nested.is_some_and(|nested| nested.pre_embedder.is_some())
+        && components
+            .get(decoder)
+            .is_some_and(|decoder| !decoder.has_cache())
+        && let Some(declared) = declaration.components.get(decoder)
+    {
+        return Err(said_invalid(
+            &declared.at,
+            "the outer decoder keeps nothing from step to step (kv_inputs or state_pairs); with a pre_embedder it \
+             reads one frame at a time and must"
+                .to_owned(),
+        ));
+    }
     check_embedders(structure, &components, &edges, ios)?;
     let context_length = kept::context_length(declaration.context_length, token_loop, &components);
     let media = resolve_media(declaration, ios, &components)?;

@@ -125,6 +125,18 @@ pub enum RequestError {
         needed: usize,
         capacity: usize,
     },
+    /// Of a package that nests one decoder in another.
+    #[error(
+        "component \"{component}\": output \"{port}\" has shape {}, expected at least one row, of {width} numbers as \
+         the rows that its reader has had of the frame",
+        display_shape(.found)
+    )]
+    FrameRows {
+        component: String,
+        port: String,
+        found: Vec<i64>,
+        width: i64,
+    },
     /// Of a denoiser with a scheduler.
     #[error(
         "component \"{component}\": output \"{port}\" has shape {}, expected {}, the shape of the state that the \
@@ -228,6 +240,7 @@ impl PipelineError {
                 | R::NanLogits { component, .. }
                 | R::EmptyLogits { component }
                 | R::CarriedShape { component, .. }
+                | R::FrameRows { component, .. }
                 | R::CacheFull { component, .. }
                 | R::LoopShape { component, .. }
                 | R::LogitsShape { component, .. },
@@ -248,6 +261,7 @@ impl PipelineError {
                 | R::MissingInput { port, .. }
                 | R::NoValue { port, .. }
                 | R::CarriedShape { port, .. }
+                | R::FrameRows { port, .. }
                 | R::CacheFull { port, .. }
                 | R::LoopShape { port, .. }
                 | R::LogitsShape { port, .. },
@@ -345,6 +359,7 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         R::NanLogits { .. }
         | R::EmptyLogits { .. }
         | R::CarriedShape { .. }
+        | R::FrameRows { .. }
         | R::LoopShape { .. }
         | R::LogitsShape { .. } => ErrorKind::RunFailed,
     }

@@ -133,6 +133,7 @@ impl Run {
             let outcome = self.embed(token_loop, nested, pre, &range, control, timings);
             let outcome = outcome.and_then(|rows| {
                 let past = self.outer_rows(self.ran);
+                self.refuse_rows(past.saturating_add(rows))?;
                 self.pass(token_loop, range.clone(), (past, rows), control, timings)?;
                 Ok(rows)
             });
@@ -200,6 +201,17 @@ impl Run {
         }
     }
 
+    /// How long the outer decoder's sequence is, in what it reads: tokens, or rows of embeddings, of
+    /// which it is not known how many the prompt becomes until it has run.
+    pub(super) fn sequence_len(&self) -> usize {
+        let nested = self.pipeline.shared().spec.nested;
+        match nested.and_then(|nested| nested.pre_embedder) {
+            Some(_) if self.ran == 0 => 0,
+            Some(_) => self.outer_rows(self.transcript.len()),
+            None => self.transcript.len(),
+        }
+    }
+
     /// Makes the codes of the frame that the outer decoder's hidden state begins.
     pub(super) fn make_frame(
         &mut self,
@@ -225,6 +237,7 @@ impl Run {
         let pipeline = self.pipeline.clone();
         let shared = pipeline.shared();
         let spec = &shared.spec;
+        self.frames.next.clear();
         let Some(inner) = spec.components.get(nested.inner) else {
             return Ok(());
         };
@@ -232,7 +245,6 @@ impl Run {
         self.pool.reset_caches_of(spec, nested.inner)?;
         self.pool
             .write_inner_embeds(spec, nested, (token_loop.decoder, nested.seed), false)?;
-        self.frames.next.clear();
         let mut logits = Vec::new();
         for step in 0..nested.groups {
             check_control(control)?;
@@ -354,6 +366,7 @@ impl Pool {
         from: (usize, usize),
     ) -> Result<usize, PipelineError> {
         let feed = NestedFeed::OuterEmbeds;
+        self.check_rows(spec, from, None)?;
         let mut rows = 0;
         self.write_embeds(spec, outer, feed, |pool, dtype, value| {
             let Some(output) = pool.output(from.0, from.1) else {
@@ -376,6 +389,9 @@ impl Pool {
         behind: bool,
     ) -> Result<(), PipelineError> {
         let feed = NestedFeed::InnerEmbeds;
+        let before = self.feeds.view(feed).filter(|_| behind);
+        let width = before.and_then(|rows| rows.shape().last().copied());
+        self.check_rows(spec, from, width)?;
         self.write_embeds(spec, nested.inner, feed, |pool, dtype, value| {
             let Some(rows) = pool.output(from.0, from.1).map(Rows::of) else {
                 return Ok(());
@@ -392,6 +408,31 @@ impl Pool {
             value.write(dtype, &shape)?.copy_from_slice(&all);
             Ok(())
         })
+    }
+
+    /// That an output has rows, as wide as those that they go behind.
+    fn check_rows(
+        &self,
+        spec: &PipelineSpec,
+        from: (usize, usize),
+        width: Option<i64>,
+    ) -> Result<(), PipelineError> {
+        let component = spec.components.get(from.0);
+        let port = component.and_then(|component| component.io.outputs.get(from.1));
+        let (Some(component), Some(port), Some(made)) = (component, port, self.output(from.0, from.1)) else {
+            return Ok(());
+        };
+        let rows = Rows::of(made);
+        if rows.count > 0 && width.is_none_or(|width| width == rows.width) {
+            return Ok(());
+        }
+        Err(RequestError::FrameRows {
+            component: component.name.clone(),
+            port: port.name.clone(),
+            found: made.shape().to_vec(),
+            width: width.unwrap_or(rows.width),
+        }
+        .into())
     }
 
     fn write_embeds(
@@ -432,7 +473,7 @@ impl<'t> Rows<'t> {
         let count = leading
             .iter()
             .map(|&dim| usize::try_from(dim).unwrap_or(0))
-            .product();
+            .fold(1, usize::saturating_mul);
         Rows { tensor, count, width }
     }
 

@@ -290,6 +290,8 @@ impl Run {
             .stop
             .context_length
             .and_then(|limit| usize::try_from(limit).ok())
+            // How many rows an embedder makes of them is not known yet.
+            && shared.spec.nested.is_none_or(|nested| nested.pre_embedder.is_none())
             && self.transcript.len().saturating_add(ids.len()) > limit
         {
             return Err(RequestError::ContextFull {
@@ -419,8 +421,12 @@ impl Run {
     /// appended; after a step it takes the place of the token that the step chose.
     pub fn force_token(&mut self, id: i32) -> Result<Event, PipelineError> {
         self.need_token_loop("force_token")?;
+        // The codes beside the token may be yet to come.
+        let no_frame =
+            self.pipeline.shared().spec.nested.is_some() && !self.logits_are_used && !self.frames.ready;
         if !self.has_logits
             || self.restart
+            || no_frame
             || self.ran + usize::from(self.logits_are_used) != self.transcript.len()
         {
             return Err(RequestError::NoLogits.into());
@@ -449,7 +455,7 @@ impl Run {
         let instead = self.logits_are_used;
         let more = u64::from(!instead);
         let in_turn = self.transcript.chosen_in_turn() + more;
-        let finish = self.stop.check(id, in_turn, self.transcript.len() as u64 + more);
+        let finish = self.stop.check(id, in_turn, self.sequence_len() as u64 + more);
         let text = if instead {
             self.transcript.choose_instead(id, finish.is_some())?
         } else {
@@ -716,8 +722,13 @@ impl Run {
 
     /// An error when there is no room for another token.
     fn refuse_full(&self) -> Result<(), RequestError> {
+        self.refuse_rows(self.sequence_len())
+    }
+
+    /// The same for a sequence of so many tokens, or rows.
+    pub(super) fn refuse_rows(&self, rows: usize) -> Result<(), RequestError> {
         match self.stop.context_length {
-            Some(limit) if self.transcript.len() as u64 >= limit => Err(RequestError::SequenceFull { limit }),
+            Some(limit) if rows as u64 >= limit => Err(RequestError::SequenceFull { limit }),
             _ => Ok(()),
         }
     }

@@ -4,7 +4,7 @@
 
 use oxpipe::component::RunControl;
 use oxpipe::generation::FinishReason;
-use oxpipe::pipeline::{ErrorKind, Pipeline, Run, RunSettings};
+use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings};
 use oxpipe_test_support::onnx_writer::{FLOAT, INT32, INT64, Model, Node, Tensor};
 
 use super::mixes::{TestPackage, floats, integers};
@@ -193,6 +193,18 @@ fn with_predictor(metadata: &str, predictor: Vec<u8>) -> TestPackage {
 }
 
 fn with_embeddings(prefill: bool) -> TestPackage {
+    with_embeddings_up_to(prefill, None)
+}
+
+fn with_embeddings_up_to(prefill: bool, limit: Option<usize>) -> TestPackage {
+    let limited = |metadata: String| match limit {
+        Some(limit) => format!("model: {{max_sequence_length: {limit}}}\n{metadata}"),
+        None => metadata,
+    };
+    with_embeddings_as(prefill, limited, embedded_talker())
+}
+
+fn with_embeddings_as(prefill: bool, change: impl Fn(String) -> String, talker: Vec<u8>) -> TestPackage {
     let mut metadata = TOKENS
         .replace("[5, 99]", "[999]")
         .replace("        token_input: ids\n", "        inputs_embeds_input: embeds\n")
@@ -207,7 +219,7 @@ fn with_embeddings(prefill: bool) -> TestPackage {
              text_embed_input: text}\n",
         );
     let mut models = vec![
-        ("talker", embedded_talker()),
+        ("talker", talker),
         ("predictor", code_predictor()),
         ("vocoder", vocoder()),
         ("embedder", step_embedder()),
@@ -230,7 +242,56 @@ fn with_embeddings(prefill: bool) -> TestPackage {
             );
         models.push(("prefill", prefill_embedder()));
     }
-    TestPackage::new(&metadata, models)
+    TestPackage::new(&change(metadata), models)
+}
+
+/// Limits are of what the outer decoder reads: rows, of which the prompt's one token becomes two.
+#[test]
+fn limits_count_the_rows_of_a_prefill() {
+    let limited = |limit: usize| with_embeddings_up_to(true, Some(limit));
+    limited(5).for_each_mix(|pipeline| {
+        let mut run = run(pipeline, &[1]);
+        check(&mut run, &[1, 11, 42], FinishReason::ContextFull);
+        // Of a longer prompt there are two rows too.
+        let mut run = self::run(pipeline, &[0, 0, 0, 0, 0, 0, 1]);
+        check(&mut run, &[1, 11, 42], FinishReason::ContextFull);
+    });
+    limited(2).for_each_mix(|pipeline| {
+        let mut run = run(pipeline, &[1]);
+        for _ in 0..2 {
+            let error = run.step(&RunControl::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidState, "{error}");
+        }
+    });
+}
+
+/// One frame at a time is all that it reads, and it would have forgotten those before.
+#[test]
+fn an_outer_decoder_behind_a_pre_embedder_keeps_a_cache() {
+    let package = with_embeddings_as(
+        false,
+        |metadata| metadata.replace("        kv_inputs: [past]\n        kv_outputs: [present]\n", ""),
+        embedded_talker_without_cache(),
+    );
+    let error = package.open(&PipelineOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadPackage, "{error}");
+    assert!(
+        error.to_string().contains("the outer decoder keeps nothing"),
+        "{error}"
+    );
+}
+
+/// S = the mean of what it reads.
+fn embedded_talker_without_cache() -> Vec<u8> {
+    let model = Model::new()
+        .input("embeds", FLOAT, "[batch, s, 2]")
+        .input("positions", INT64, "[batch, s]")
+        .output("hidden", FLOAT, "[batch, s, 2]")
+        .initializer(Tensor::floats("two", &[], &[2.0]))
+        .node(Node::new("ReduceMean", &["embeds"], &["state"]).ints("axes", &[2]))
+        .node(Node::new("Identity", &["embeds"], &["hidden"]))
+        .node(Node::new("Add", &["state", "two"], &["token"]));
+    logits(model, "token").encode()
 }
 
 fn run(pipeline: &Pipeline, prompt: &[i32]) -> Run {

@@ -134,6 +134,78 @@ fn a_cancelled_frame_stops_between_its_codes() {
     assert_eq!((talker.runs(), predictor.runs()), (1, 3));
 }
 
+/// The host's token goes with the codes of the frame that it is chosen beside, or with none.
+#[test]
+fn no_token_is_forced_beside_a_frame_that_failed() {
+    let expected = expected();
+    for failing in [0, 1] {
+        let (pipeline, _, predictor) = nested(METADATA).unwrap();
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        run.append_tokens(&[5, 2]).unwrap();
+        let control = RunControl::default();
+        run.step(&control).unwrap();
+        predictor.with(|watched| {
+            watched.fail_at = Some(2 + failing);
+            watched.fail_with = Some(ComponentErrorKind::Cancelled);
+        });
+        assert_eq!(run.forward(&control).unwrap_err().kind(), ErrorKind::Cancelled);
+        let error = run.force_token(expected[1].0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidState, "{error}");
+        predictor.with(|watched| watched.fail_at = None);
+        run.forward(&control).unwrap();
+        assert_eq!(run.force_token(expected[1].0).unwrap().codes, expected[1].1);
+        assert_eq!(run.step(&control).unwrap().codes, expected[2].1);
+    }
+}
+
+/// An inner decoder without a cache reads all rows of the frame so far, which must be as wide.
+#[test]
+fn rows_of_another_width_are_an_error() {
+    let metadata = METADATA.replace(", state_pairs: [{input: state, output: next}]", "");
+    let made = [
+        (vec![1, 1, 2], 2usize),
+        (vec![1, 0, 1], 0),
+        (vec![1, 2, 3], 6),
+        (vec![0, 1], 0),
+    ];
+    for (shape, count) in made {
+        let expected = oxpipe::component::Shape::from_slice(&shape);
+        let predictor = Fake::new(
+            io(
+                &["embeds:float32[1,s,w]"],
+                &[
+                    "logits:float32[1,s,16]",
+                    if shape.len() == 2 {
+                        "embedding:float32[s,w]"
+                    } else {
+                        "embedding:float32[1,s,w]"
+                    },
+                ],
+            ),
+            move |call| {
+                let rows = call.tensor("embeds").shape()[1];
+                let logits = vec![0.0; 16 * rows as usize];
+                Ok(vec![
+                    ("logits", float_tensor(&[1, rows, 16], &logits)),
+                    ("embedding", float_tensor(&shape, &vec![0.0; count])),
+                ])
+            },
+        );
+        let pipeline = open(&metadata, vec![("talker", talker()), ("predictor", predictor)]).unwrap();
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        run.append_tokens(&[5, 2]).unwrap();
+        for _ in 0..2 {
+            let error = run.step(&RunControl::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::RunFailed, "{error}");
+            assert_eq!(
+                (error.component(), error.port()),
+                (Some("predictor"), Some("embedding"))
+            );
+            assert_eq!(run.tokens(), [5, 2], "{expected:?}");
+        }
+    }
+}
+
 #[test]
 fn what_a_nested_package_must_say() {
     let refused = |from: &str, to: &str, message: &str| {
