@@ -193,7 +193,7 @@ impl Run {
             .steps
             .as_ref()
             .map_or((0, 0), |steps| (steps.start, steps.timesteps.len()));
-        let done = self.next_step.unwrap_or(start) + 1;
+        let done = (self.next_step.unwrap_or(start) + 1).min(count);
         self.next_step = Some(done);
         timings.total = started.elapsed();
         Ok((Progress { done, count }, timings))
@@ -215,6 +215,15 @@ impl Run {
             let started = Instant::now();
             if index == iteration.denoiser {
                 let step = match self.next_step {
+                    // All of them are taken; something else had to run again.
+                    Some(step)
+                        if self
+                            .steps
+                            .as_ref()
+                            .is_some_and(|steps| step >= steps.timesteps.len()) =>
+                    {
+                        continue;
+                    }
                     Some(step) => step,
                     None => self.begin_loop(spec, iteration)?,
                 };
@@ -298,6 +307,7 @@ impl Run {
                 steps: steps.timesteps.len().saturating_sub(steps.start),
                 draw: draw_of(step),
                 seed: steps.seed,
+                control,
             };
             return self.pool.unmask_states(component, iteration, moment);
         }

@@ -1,11 +1,12 @@
 //! A step of a loop that makes tokens of masks.
 
-use crate::component::TensorView;
+use crate::component::{RunControl, TensorView};
 use crate::generation::{Draws, MaskedDiffusion};
 use crate::package::{ComponentSpec, Iteration, LoopState};
 
 use super::convert::{read_integers, row_at, write_integers};
 use super::denoise::{Steps, stream};
+use super::execute::check_control;
 use super::pool::{Pool, at_port};
 use super::value::Value;
 use super::{PipelineError, RequestError};
@@ -19,6 +20,7 @@ pub(super) struct Unmasking<'s> {
     pub steps: usize,
     pub draw: u32,
     pub seed: u64,
+    pub control: &'s RunControl,
 }
 
 /// For each sequence (along the last axis) the positions that are the mask.
@@ -144,6 +146,8 @@ impl Pool {
         let mut row = Vec::new();
         let mut choices = Vec::new();
         for &position in turn.positions {
+            // As much work as there are tokens to choose from.
+            check_control(moment.control)?;
             let at = first + position;
             if ids.get(position) != Some(&mask) || row_at(logits, at, &mut row).is_none() {
                 continue;

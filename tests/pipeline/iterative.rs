@@ -62,6 +62,61 @@ fn int(value: i64) -> ComponentTensor {
     ComponentTensor::from_raw(DataType::Int64, &[], &value.to_le_bytes()).unwrap()
 }
 
+/// What only a later component reads may change when all steps are taken: it runs again, and the
+/// loop does not.
+#[test]
+fn an_input_beside_the_loop_takes_no_step() {
+    let vae = || {
+        Fake::new(
+            io(
+                &["latent:float32[m,n]", "factor:float32[]"],
+                &["image:float32[m,n]"],
+            ),
+            |call| {
+                let factor = call.floats("factor")[0];
+                let values: Vec<f32> = call.floats("latent").iter().map(|value| factor * value).collect();
+                Ok(vec![(
+                    "image",
+                    float_tensor(call.tensor("latent").shape(), &values),
+                )])
+            },
+        )
+    };
+    let sessions = vec![
+        ("encoder", times(2.0, "x", "hidden")),
+        ("denoiser", denoiser()),
+        ("preview", times(-1.0, "latent", "image")),
+        ("vae", vae()),
+    ];
+    let runs = sessions[1].1.watch();
+    let pipeline = open(GOOD, sessions).unwrap();
+    let control = RunControl::default();
+    let mut run = start(&pipeline, &RunSettings::default());
+    let set = |run: &mut Run, factor: f32| {
+        run.set_input("vae.factor", float_tensor(&[], &[factor]).view())
+            .unwrap();
+    };
+    set(&mut run, 1.0);
+    run.generate(&control, &mut |_, _| ControlFlow::Continue(()))
+        .unwrap();
+    run.finish(&control).unwrap();
+    assert_eq!(runs.runs(), 4);
+    set(&mut run, 3.0);
+    let event = run.step(&control).unwrap();
+    assert_eq!(event.progress, Some(Progress { done: 4, count: 4 }));
+    assert_eq!(event.finish, Some(FinishReason::Completed));
+    assert_eq!((runs.runs(), latent(&run)), (4, after(&TIMESTEPS)));
+    run.finish(&control).unwrap();
+    let image = floats(run.get_tensor("vae.image").unwrap());
+    let expected: Vec<f32> = after(&TIMESTEPS).iter().map(|value| 3.0 * value).collect();
+    assert_eq!(image, expected);
+    // What the loop itself reads begins it anew.
+    run.set_input("encoder.x", float_tensor(&[1, 1], &[2.0]).view())
+        .unwrap();
+    let event = run.step(&control).unwrap();
+    assert_eq!(event.progress, Some(Progress { done: 1, count: 4 }));
+}
+
 /// y = factor * x, of any shape.
 fn times(factor: f32, from: &'static str, to: &'static str) -> Fake {
     let (input, output) = (format!("{from}:float32[m,n]"), format!("{to}:float32[m,n]"));

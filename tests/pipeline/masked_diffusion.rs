@@ -1,7 +1,7 @@
 //! Masked diffusion against a straight evaluation of the published algorithm, which
 //! masked_diffusion.py has written down, and what a package and a run may say of it.
 
-use oxpipe::component::{ComponentTensor, DataType, RunControl};
+use oxpipe::component::{CancelToken, ComponentTensor, DataType, RunControl};
 use oxpipe::pipeline::{ErrorKind, Pipeline, Run, RunSettings};
 use serde_json::Value;
 
@@ -117,6 +117,31 @@ fn tokens_are_those_of_the_published_algorithm() {
             }
             assert!(run.finished().is_some());
         }
+    }
+}
+
+/// Choosing among many tokens at many positions takes a while, in which the host may cancel.
+#[test]
+fn a_step_is_cancelled_while_it_chooses() {
+    let fake = model("int64");
+    let watch = fake.watch();
+    let pipeline = open(METADATA, vec![("denoiser", fake)]).unwrap();
+    let prompt = [3, 11, 11, 11];
+    let mut run = start(&pipeline, &RunSettings::default(), &prompt);
+    let cancel = CancelToken::new();
+    let control = RunControl {
+        cancel: Some(cancel.clone()),
+        ..RunControl::default()
+    };
+    // After the model has been asked whether to go on.
+    watch.with(|watched| watched.on_run = Some(Box::new(move |_| cancel.request())));
+    assert_eq!(run.step(&control).unwrap_err().kind(), ErrorKind::Cancelled);
+    watch.with(|watched| watched.on_run = None);
+    let mut other = start(&pipeline, &RunSettings::default(), &prompt);
+    for _ in 0..4 {
+        run.step(&RunControl::default()).unwrap();
+        other.step(&RunControl::default()).unwrap();
+        assert_eq!(current(&run), current(&other));
     }
 }
 
