@@ -170,6 +170,8 @@ pub(crate) enum LengthOf {
     Current,
     /// Both together.
     Total,
+    /// One less than both together: the last token's position.
+    Last,
 }
 
 impl LengthOf {
@@ -179,6 +181,7 @@ impl LengthOf {
             LengthOf::Past => "past",
             LengthOf::Current => "current",
             LengthOf::Total => "total",
+            LengthOf::Last => "last",
         }
     }
 }

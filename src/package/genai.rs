@@ -21,8 +21,10 @@ use super::metadata::{component_name, said};
 use super::session_options::{inherit, read_session_options};
 use super::{Location, PackageError, PackageErrorKind};
 
-/// The most layers that names are made for.
+/// The most layers that a model may have.
 const MAX_LAYERS: u64 = 10_000;
+/// The most stages that a decoder may be cut into.
+const MAX_STAGES: usize = 1000;
 
 /// Reads a document: what it declares without the ports, and the names of these.
 pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), PackageError> {
@@ -409,6 +411,9 @@ impl Reader {
         for object in objects {
             for (name, stage) in object.entries()? {
                 component_name(name, &stage)?;
+                if self.components.len() >= MAX_STAGES {
+                    return Err(at.invalid(format!("names more components than {MAX_STAGES}")));
+                }
                 let read = read_stage(&stage, ort)?;
                 let phase = read.phase.clone();
                 let chooses = names
@@ -599,18 +604,12 @@ fn decoder_names(
                 outputs.name("rnn_states", "rnn_states")?,
             ),
         ],
+        past_sequence_length: inputs.name("past_sequence_length", "past_sequence_length")?,
+        current_sequence_length: inputs.name("current_sequence_length", "current_sequence_length")?,
         lengths: vec![
             (
                 LengthOf::Past,
-                inputs.name("past_sequence_length", "past_sequence_length")?,
-            ),
-            (
-                LengthOf::Past,
                 inputs.name("past_key_values_length", "past_key_values_length")?,
-            ),
-            (
-                LengthOf::Current,
-                inputs.name("current_sequence_length", "current_sequence_length")?,
             ),
             (
                 LengthOf::Total,

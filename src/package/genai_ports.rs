@@ -1,7 +1,7 @@
 //! Ports of a `genai_config.json` package: names that the file gives, or that onnxruntime-genai
 //! has by default, become bindings where the graphs have them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::component::{ComponentIo, Dim, Port, shown};
 
@@ -24,6 +24,14 @@ pub(super) struct Name {
 impl Name {
     fn of_layer(&self, layer: u64) -> String {
         self.text.replacen("%d", &layer.to_string(), 1)
+    }
+
+    /// The layer that a port of this name is of, if the pattern is the port's.
+    fn layer_of(&self, port: &str) -> Option<u64> {
+        let (before, after) = self.text.split_once("%d")?;
+        let layer = port.strip_prefix(before)?.strip_suffix(after)?.parse().ok()?;
+        // As a number is written: no sign, no leading zeros.
+        (self.of_layer(layer) == port).then_some(layer)
     }
 
     fn is_pattern(&self) -> bool {
@@ -63,6 +71,8 @@ pub(super) struct DecoderNames {
     pub cross_values: MaybeName,
     /// States of a fixed size: before and after.
     pub states: Vec<(MaybeName, MaybeName)>,
+    pub past_sequence_length: MaybeName,
+    pub current_sequence_length: MaybeName,
     pub lengths: Vec<(LengthOf, MaybeName)>,
     pub encoder_hidden_states: MaybeName,
     pub encoder_attention_mask: MaybeName,
@@ -530,19 +540,34 @@ impl Binder<'_> {
         if whole {
             let optional = [&names.attention_mask, &names.position_ids];
             self.note_absent(io, optional.into_iter().flatten());
-            let lengths = names.lengths.iter().filter_map(|(_, name)| name.as_ref());
-            self.note_absent(io, lengths);
+            let lengths = [&names.past_sequence_length, &names.current_sequence_length];
+            let lengths = lengths
+                .into_iter()
+                .chain(names.lengths.iter().map(|(_, name)| name));
+            self.note_absent(io, lengths.flatten());
         }
         self.positions(io, names)?;
-        for (of, name) in &names.lengths {
+        // Where there are both, onnxruntime-genai (DefaultInputIDs in its input_ids.cpp) counts both on
+        // from step to step, the one from 0 and the other from -1: they are what GroupQueryAttention
+        // calls total_sequence_length and seqlens_k.
+        let both = [&names.past_sequence_length, &names.current_sequence_length];
+        let (past, current) = match both.iter().all(|name| self.some_decoder_reads(name)) {
+            true => (LengthOf::Last, LengthOf::Total),
+            false => (LengthOf::Past, LengthOf::Current),
+        };
+        let lengths = names.lengths.iter().map(|(of, name)| (*of, name));
+        for (of, name) in lengths.chain([
+            (past, &names.past_sequence_length),
+            (current, &names.current_sequence_length),
+        ]) {
             if let Some(name) = has(&io.inputs, name) {
                 bound.lengths.push(LengthInput {
                     port: name.as_said(),
-                    of: *of,
+                    of,
                 });
             }
         }
-        for layer in 0..layer_count(names.layers, [&names.keys.0, &names.values.0], &inputs) {
+        for layer in layers(names.layers, [&names.keys.0, &names.values.0], &inputs) {
             for (past, present) in [&names.keys, &names.values] {
                 if let Some((past, present)) = pair(past, present, layer, &inputs) {
                     bound.kv_inputs.push(past);
@@ -551,11 +576,7 @@ impl Binder<'_> {
             }
         }
         for (before, after) in &names.states {
-            let layers = match before {
-                Some(name) if name.is_pattern() => layer_count(names.layers, [before, &None], &inputs),
-                _ => 1,
-            };
-            for layer in 0..layers {
+            for layer in layers(names.layers, [before, &None], &inputs) {
                 if let Some((input, output)) = pair(before, after, layer, &inputs) {
                     bound.state_pairs.push(StatePair { input, output });
                 }
@@ -641,6 +662,12 @@ impl Binder<'_> {
         Ok(())
     }
 
+    /// Whether the decoder, or one of its stages, has an input of this name.
+    fn some_decoder_reads(&self, name: &MaybeName) -> bool {
+        let mut parts = self.ports.parts.iter().zip(self.ios);
+        parts.any(|(part, io)| matches!(part, Part::Decoder(..)) && has(&io.inputs, name).is_some())
+    }
+
     fn has_stages(&self) -> bool {
         let mut parts = self.ports.parts.iter();
         parts.any(|part| matches!(part, Part::Decoder(_, Some(_))))
@@ -651,17 +678,25 @@ fn port_names(ports: &[Port]) -> HashSet<&str> {
     ports.iter().map(|port| port.name.as_str()).collect()
 }
 
-/// How many layers to look for: as many as the file says, else those that the graph has names of.
-fn layer_count(said: Option<u64>, patterns: [&MaybeName; 2], names: &HashSet<&str>) -> u64 {
-    if let Some(said) = said {
-        return said;
+/// The layers that the ports have names of, below as many as the file says; without its word those
+/// that follow each other from 0. A name that is no pattern is the first layer's.
+fn layers(said: Option<u64>, patterns: [&MaybeName; 2], names: &HashSet<&str>) -> Vec<u64> {
+    let patterns = || patterns.into_iter().filter_map(|name| name.as_ref());
+    let mut found: BTreeSet<u64> = names
+        .iter()
+        .flat_map(|port| patterns().filter_map(|name| name.layer_of(port)))
+        .collect();
+    if patterns().any(|name| !name.is_pattern() && names.contains(name.text.as_str())) {
+        found.insert(0);
     }
-    let has = |layer: u64| {
-        let mut patterns = patterns.iter().filter_map(|name| name.as_ref());
-        patterns.any(|name| name.is_pattern() && names.contains(name.of_layer(layer).as_str()))
-    };
-    // No graph has a layer more than it has names.
-    (0..names.len() as u64).take_while(|&layer| has(layer)).count() as u64
+    match said {
+        Some(said) => found.range(..said).copied().collect(),
+        None => (0..)
+            .zip(found)
+            .take_while(|(place, layer)| place == layer)
+            .map(|(_, layer)| layer)
+            .collect(),
+    }
 }
 
 /// A layer's input and the output that takes its place, if the graph has the input.
@@ -680,14 +715,15 @@ fn pair(
 }
 
 /// The ports of all layers that there are, layer by layer.
-fn expand(patterns: [&MaybeName; 2], layers: Option<u64>, names: &HashSet<&str>) -> Vec<Said<String>> {
-    let layers = layer_count(layers, patterns, names);
-    let layers = 0..layers;
+fn expand(patterns: [&MaybeName; 2], said: Option<u64>, names: &HashSet<&str>) -> Vec<Said<String>> {
     let of_layer = |layer| {
         let patterns = patterns.into_iter().filter_map(|name| name.as_ref());
         let said = patterns.map(move |name| name.with(name.of_layer(layer)));
         said.filter(|said| names.contains(said.value.as_str()))
             .collect::<Vec<_>>()
     };
-    layers.flat_map(of_layer).collect()
+    layers(said, patterns, names)
+        .into_iter()
+        .flat_map(of_layer)
+        .collect()
 }

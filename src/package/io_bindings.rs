@@ -97,7 +97,8 @@ pub(super) fn read_io(at: &Cursor<'_>) -> Result<IoDeclaration, PackageError> {
     }
     if let Some(lengths) = fields.get("length_inputs") {
         for (port, of) in lengths.entries()? {
-            let known = [LengthOf::Past, LengthOf::Current, LengthOf::Total].map(|of| (of.name(), of));
+            let known = [LengthOf::Past, LengthOf::Current, LengthOf::Total, LengthOf::Last];
+            let known = known.map(|of| (of.name(), of));
             io.lengths.push(LengthInput {
                 of: of.one_of(&known)?,
                 port: Said {

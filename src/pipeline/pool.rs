@@ -403,6 +403,7 @@ impl Pool {
                     LengthOf::Past => past,
                     LengthOf::Current => len,
                     LengthOf::Total => past + len,
+                    LengthOf::Last => past + len - 1,
                 };
                 let shape = Shape::from_elem(1, rank);
                 let bytes = made.write(spec.dtype, &shape)?;

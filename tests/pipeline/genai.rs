@@ -2,6 +2,7 @@
 //! become, and each way in which it can be wrong.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use oxpipe::component::RunControl;
 use oxpipe::package::PackageErrorKind;
@@ -9,7 +10,7 @@ use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, PipelineOptions, Run,
 use oxpipe::runtime::LogLevel;
 use serde_json::Value;
 
-use super::fake::continuation;
+use super::fake::{Fake, continuation, float_tensor, io, open_source};
 use super::tiny::{self, Decoder, Files, for_each_mix, open, set_floats, start, steps};
 
 const DECODER: &str = r#"{
@@ -122,6 +123,103 @@ fn search_gives_the_defaults_of_generation() {
         let pipeline = open(&decoder_files(&config)).unwrap();
         assert_eq!(pipeline.describe()["generation"]["max_length"], 64);
     }
+}
+
+/// Where a graph has both, past_sequence_length and current_sequence_length are the last token's
+/// position and the number of all tokens, as onnxruntime-genai feeds them: so in its input_ids.cpp,
+/// which begins the first at -1 and the other at 0 and adds each step's tokens to both. Where it has
+/// one of them, it is what its name says.
+#[test]
+fn lengths_of_a_sequence() {
+    let config = r#"{"model": {"decoder": {"filename": "model.onnx"}}, "search": {"max_length": 30}}"#;
+    let both = [
+        "past_sequence_length:int32[1,1]",
+        "current_sequence_length:int32[1]",
+    ];
+    let cases: [(&[&str], [&[i64]; 4]); 3] = [
+        (&both, [&[2, 3], &[3, 4], &[6, 7], &[7, 8]]),
+        (&both[..1], [&[0], &[3], &[4], &[7]]),
+        (&both[1..], [&[3], &[1], &[3], &[1]]),
+    ];
+    for (lengths, expected) in cases {
+        let mut inputs = vec!["input_ids:int64[1,s]", "past_key_values.0.key:float32[1,1,p,1]"];
+        inputs.extend(lengths);
+        let outputs = ["logits:float32[1,s,8]", "present.0.key:float32[1,1,t,1]"];
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let given = Arc::clone(&seen);
+        let names: Vec<String> = lengths
+            .iter()
+            .map(|port| port.split(':').next().unwrap().to_owned())
+            .collect();
+        let decoder = Fake::new(io(&inputs, &outputs), move |call| {
+            let numbers = names.iter().map(|name| call.ints(name)[0]).collect::<Vec<_>>();
+            given.lock().unwrap().push(numbers);
+            let fed = call.ints("input_ids").len() as i64;
+            let total = call.tensor("past_key_values.0.key").shape()[2] + fed;
+            Ok(vec![
+                ("logits", float_tensor(&[1, fed, 8], &vec![0.0; 8 * fed as usize])),
+                (
+                    "present.0.key",
+                    float_tensor(&[1, 1, total, 1], &vec![0.0; total as usize]),
+                ),
+            ])
+        });
+        let source = tiny::source(&files(config, &[("model.onnx", Vec::new())]));
+        let pipeline = open_source(&source, vec![("decoder", decoder)]).unwrap();
+        let mut run = start(&pipeline);
+        run.append_tokens(&[3, 5, 2]).unwrap();
+        steps(&mut run, 2);
+        // The last chosen token goes with the next two.
+        run.append_tokens(&[1, 1]).unwrap();
+        steps(&mut run, 2);
+        assert_eq!(
+            *seen.lock().unwrap(),
+            expected.map(<[i64]>::to_vec),
+            "{lengths:?}"
+        );
+    }
+}
+
+/// Layers are found by the names that the graph has; a config's numbers are only limits.
+#[test]
+fn layers_that_do_not_follow_each_other() {
+    let config = r#"{"model": {"decoder": {"filename": "model.onnx", "num_hidden_layers": 10000}}}"#;
+    let inputs = [
+        "input_ids:int64[1,s]",
+        "past_key_values.7.key:float32[1,1,p,1]",
+        "past_key_values.2.key:float32[1,1,p,1]",
+    ];
+    let outputs = [
+        "logits:float32[1,s,8]",
+        "present.2.key:float32[1,1,t,1]",
+        "present.7.key:float32[1,1,t,1]",
+    ];
+    let source = tiny::source(&files(config, &[("model.onnx", Vec::new())]));
+    let pipeline = open_source(&source, vec![("decoder", Fake::ports(&inputs, &outputs))]).unwrap();
+    assert_eq!(pipeline.kv_bytes_per_token(), Some(8));
+    // Below the config's number there is none.
+    let fewer = config.replace("10000", "2");
+    let source = tiny::source(&files(&fewer, &[("model.onnx", Vec::new())]));
+    let error = open_source(&source, vec![("decoder", Fake::ports(&inputs, &outputs))]).unwrap_err();
+    assert!(
+        error.to_string().contains("past_key_values.7.key")
+            || error.to_string().contains("past_key_values.2.key"),
+        "{error}"
+    );
+}
+
+#[test]
+fn more_stages_than_anybody_has() {
+    let stages: Vec<String> = (0..3000)
+        .map(|stage| format!("{{\"s{stage}\": {{\"filename\": \"model.onnx\"}}}}"))
+        .collect();
+    let config = format!(
+        "{{\"model\": {{\"decoder\": {{\"num_hidden_layers\": 10000, \"pipeline\": [{}]}}}}}}",
+        stages.join(", ")
+    );
+    let error = open(&decoder_files(&config)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadPackage);
+    assert!(error.to_string().contains("more components than 1000"), "{error}");
 }
 
 /// A config that names no port, no layers and no length: ports that the graph has go by the names
