@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::component::shown;
+use crate::runtime::OrtSettings;
+
 use super::declaration::{
     Address, ComponentDeclaration, Declaration, GenerationDefaults, IoDeclaration, KvUpdate, OptionalInput,
     Said, SequenceSource, StrategyKind, ZeroDim,
@@ -11,6 +14,14 @@ use super::declaration::{
 /// than this one can say.
 pub(super) fn write(declaration: &Declaration, from: &str) -> String {
     let mut text = format!("# Written from {from}.\n");
+    for component in &declaration.components {
+        if component.ort != OrtSettings::default() {
+            let name = shown(&component.name);
+            text.push_str(&format!(
+                "# Left out: session_options of \"{name}\", which this format has no place for.\n"
+            ));
+        }
+    }
     let document = document(declaration);
     write_map(&document, 0, &mut text);
     text

@@ -1037,6 +1037,13 @@ fn written_as_metadata() {
     ] {
         super::written::check(&files);
     }
+    // What has no place there is said.
+    let config = DECODER.replace("\"provider_options\": []", "\"intra_op_num_threads\": 2");
+    let metadata = Pipeline::to_metadata(&tiny::source(&decoder_files(&config)), None).unwrap();
+    let left_out = "# Left out: session_options of \"decoder\"";
+    assert!(metadata.contains(left_out), "{metadata}");
+    let metadata = Pipeline::to_metadata(&tiny::source(&decoder_files(DECODER)), None).unwrap();
+    assert!(!metadata.contains(left_out), "{metadata}");
     let bare = r#"{"model": {"decoder": {"filename": "model.onnx"}}}"#;
     let lengths = Some(["past_sequence_length", "total_sequence_length"]);
     let decoder = Decoder {
