@@ -437,6 +437,39 @@ fn refused_as(yaml: &str, fake: Fake, line: u64, key: &str, message: &str) -> Pi
     error
 }
 
+/// Numbers that are right one by one and leave nothing to compute with together.
+#[test]
+fn schedules_that_are_not_finite() {
+    let config = "beta_start: 0.9\n      beta_end: 0.9999\n      num_train_timesteps: 1000";
+    let mut refused = 0;
+    for kind in ["ddpm", "ddim", "euler", "euler_ancestral", "dpmpp_2m"] {
+        for prediction in ["epsilon", "v_prediction", "sample"] {
+            let yaml = SCHEDULED.replace("dpmpp_2m", kind);
+            let more = format!("{config}\n      prediction_type: {prediction}");
+            let yaml = yaml.replace("beta_schedule: scaled_linear", &more);
+            match open(&yaml, vec![("denoiser", damped())]) {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::BadPackage, "{error}");
+                    assert!(error.to_string().contains("not finite"), "{error}");
+                    refused += 1;
+                }
+                // What can be computed is.
+                Ok(pipeline) => {
+                    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+                    let x = float_tensor(&[1, 3], &[0.5; 3]);
+                    run.set_input("denoiser.x", x.view()).unwrap();
+                    let made = all_steps(&mut run);
+                    assert!(
+                        made.iter().all(|value| value.is_finite()),
+                        "{kind} {prediction}: {made:?}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(refused >= 5, "{refused}");
+}
+
 #[test]
 fn schedulers_that_are_malformed() {
     let section = "pipeline.strategy.scheduler_config";

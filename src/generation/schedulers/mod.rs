@@ -51,6 +51,11 @@ pub(crate) enum ScheduleError {
     },
     #[error("timestep {found} does not fall below {before}, the one before it")]
     TimestepOrder { found: f64, before: f64 },
+    #[error(
+        "the numbers of step {step} of {kind} are not finite: its betas, shift or timesteps leave nothing of the \
+         sample, or nothing else"
+    )]
+    NotFinite { kind: &'static str, step: usize },
     #[error("timestep {found} is no integer, and {kind} takes nothing else")]
     TimestepFraction { kind: &'static str, found: f64 },
 }
@@ -138,7 +143,13 @@ impl Schedule {
         for (step, &timestep) in schedule.steps.iter_mut().zip(timesteps.unwrap_or_default()) {
             step.timestep = timestep;
         }
-        Ok(schedule)
+        match schedule.steps.iter().position(|step| !step.is_finite()) {
+            None if is_finite(schedule.initial_scale) => Ok(schedule),
+            found => Err(ScheduleError::NotFinite {
+                kind: config.kind.name(),
+                step: found.unwrap_or(0),
+            }),
+        }
     }
 
     /// Whether a step needs the x₀ of the one before it.
@@ -147,7 +158,28 @@ impl Schedule {
     }
 }
 
+/// Samples are float32, and what does not fit there makes them infinite.
+fn is_finite(number: f64) -> bool {
+    (number as f32).is_finite()
+}
+
 impl Step {
+    fn is_finite(&self) -> bool {
+        let numbers = [
+            self.timestep,
+            self.input_scale,
+            self.signal,
+            self.level,
+            self.clean.sample,
+            self.clean.output,
+            self.sample,
+            self.data,
+            self.change,
+            self.noise,
+        ];
+        numbers.into_iter().all(is_finite)
+    }
+
     /// The sample's element that this clean one is under this noise, when the step begins.
     pub fn noised(&self, clean: f32, noise: f32) -> f32 {
         (term(self.signal, f64::from(clean)) + term(self.level, f64::from(noise))) as f32
