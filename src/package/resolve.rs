@@ -682,9 +682,40 @@ fn resolve_component<'e>(
         phase,
         when_present: component.when_present.as_ref().map(|said| said.value.clone()),
         io: io.clone(),
+        making: making_order(&inputs),
         inputs,
         outputs,
     })
+}
+
+/// The order in which inputs are made: sizes that are another input's come after it.
+fn making_order(inputs: &[InputSpec]) -> Vec<usize> {
+    let sizes_of = |input: &InputSpec| {
+        let absent = input.absent.iter().flat_map(|absent| &absent.dims);
+        let dims: Vec<InputDim> = input.dims.iter().chain(absent).copied().collect();
+        dims.into_iter().filter_map(|dim| match dim {
+            InputDim::SameAs { input, .. } => Some(input),
+            InputDim::Fixed(_) => None,
+        })
+    };
+    let mut waiting: Vec<usize> = (0..inputs.len()).collect();
+    let mut order = Vec::with_capacity(inputs.len());
+    while !waiting.is_empty() {
+        let is_ready = |index: &usize| {
+            let input = inputs.get(*index);
+            !input
+                .is_some_and(|input| sizes_of(input).any(|other| other != *index && waiting.contains(&other)))
+        };
+        let (ready, rest): (Vec<_>, Vec<_>) = waiting.iter().copied().partition(is_ready);
+        if ready.is_empty() {
+            // They take their sizes of each other; nobody can say them.
+            order.extend(rest);
+            break;
+        }
+        order.extend(ready);
+        waiting = rest;
+    }
+    order
 }
 
 /// A dim's name is one size in the whole graph: an output dim that an input has too is

@@ -170,6 +170,8 @@ pub(crate) struct ComponentSpec {
     pub io: ComponentIo,
     /// One for each of `io.inputs`.
     pub inputs: Vec<InputSpec>,
+    /// The inputs in an order in which each comes after those whose sizes it takes.
+    pub making: Vec<usize>,
     /// One for each of `io.outputs`.
     pub outputs: Vec<OutputSpec>,
 }

@@ -320,7 +320,10 @@ impl Pool {
         component: &ComponentSpec,
         span: Span<'_>,
     ) -> Result<(), PipelineError> {
-        for (input, spec) in component.inputs.iter().enumerate() {
+        for &input in &component.making {
+            let Some(spec) = component.inputs.get(input) else {
+                continue;
+            };
             let taken = self
                 .components
                 .get_mut(index)
