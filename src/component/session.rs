@@ -145,6 +145,14 @@ pub trait ComponentSession: Send {
         false
     }
 
+    /// Whether a cache that the package says grows by each step's tokens may be given as
+    /// [one buffer](CacheRoom::whole) instead, longer than the tokens are: the component goes by
+    /// lengths that it is told, and not by how long the past is.
+    fn takes_buffer(&self, past: usize, present: usize) -> bool {
+        let _ = (past, present);
+        false
+    }
+
     /// Shapes that these inputs will give, without running: one per entry of `outputs`,
     /// `None` where only a run can tell. The request has been checked.
     fn output_shapes(

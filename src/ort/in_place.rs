@@ -11,7 +11,14 @@ use super::declared::{MAX_DEPTH, messages};
 use super::wire::{Fields, Malformed};
 
 /// Names of an input and of an output that may overwrite it.
-pub(super) type Pair = (String, String);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    pub past: String,
+    pub present: String,
+    /// Whether the node is told how much of the past there is, and nothing but the caller sees how
+    /// long the present is: then both may be longer than that.
+    pub told_length: bool,
+}
 
 /// An operator's input that its output may overwrite, by index.
 struct Overwrites {
@@ -20,6 +27,8 @@ struct Overwrites {
     pairs: &'static [(usize, usize)],
     /// Only where the attribute `past_present_share_buffer` is 1.
     if_said: bool,
+    /// Whether inputs always say how much of the past there is.
+    told_length: bool,
 }
 
 const MICROSOFT: &str = "com.microsoft";
@@ -31,7 +40,10 @@ const OPERATORS: [Overwrites; 8] = [
     on_onnx("ScatterElements", &[(0, 0)]),
     on_onnx("ScatterND", &[(0, 0)]),
     on_onnx("TensorScatter", &[(0, 0)]),
-    on_microsoft("GroupQueryAttention", &[(3, 1), (4, 2)], false),
+    Overwrites {
+        told_length: true,
+        ..on_microsoft("GroupQueryAttention", &[(3, 1), (4, 2)], false)
+    },
     on_microsoft("SparseAttention", &[(3, 1), (4, 2)], false),
     on_microsoft("Attention", &[(4, 1)], true),
     on_microsoft("DecoderMaskedSelfAttention", &[(4, 1)], true),
@@ -44,6 +56,7 @@ const fn on_onnx(op_type: &'static str, pairs: &'static [(usize, usize)]) -> Ove
         domain: "",
         pairs,
         if_said: false,
+        told_length: false,
     }
 }
 
@@ -53,6 +66,7 @@ const fn on_microsoft(op_type: &'static str, pairs: &'static [(usize, usize)], i
         domain: MICROSOFT,
         pairs,
         if_said,
+        told_length: false,
     }
 }
 
@@ -118,7 +132,11 @@ fn of_graph(graph: &[u8], functions: &[OperatorName<'_>]) -> Result<Vec<Pair>, M
             };
             if reads.get(past) == Some(&1) && inputs.contains(past) && outputs.contains(present) {
                 let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-                pairs.push((text(past), text(present)));
+                pairs.push(Pair {
+                    past: text(past),
+                    present: text(present),
+                    told_length: operator.told_length && reads.get(present) == Some(&1),
+                });
             }
         }
     }

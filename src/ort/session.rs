@@ -8,6 +8,7 @@ use ort::sys;
 use super::api::{Failure, Owned, tensor_info, text};
 use super::declared;
 use super::dims::Symbols;
+use super::in_place::Pair;
 use super::interrupt::{DeadlineThread, Terminator};
 use super::library::OrtLibrary;
 use super::model;
@@ -48,6 +49,8 @@ pub struct OrtSession {
     refused: Vec<String>,
     /// Inputs and the outputs that may overwrite them, by index.
     overwritten: Vec<(usize, usize)>,
+    /// Those of them that may be longer than what they hold.
+    buffers: Vec<(usize, usize)>,
     pub(super) inputs: Vec<CString>,
     pub(super) outputs: Vec<OutputPort>,
     /// Before the session, because it must go first.
@@ -104,12 +107,17 @@ impl OrtSession {
             .map(|port| c_name(&port.name))
             .collect::<Result<_, _>>()
             .map_err(failed)?;
-        let by_index = |(past, present): &(String, String)| {
-            let past = io.inputs.iter().position(|port| port.name == *past)?;
-            let present = io.outputs.iter().position(|port| port.name == *present)?;
+        let by_index = |pair: &Pair| {
+            let past = io.inputs.iter().position(|port| port.name == pair.past)?;
+            let present = io.outputs.iter().position(|port| port.name == pair.present)?;
             Some((past, present))
         };
-        let overwritten = declared.overwritten.iter().filter_map(by_index).collect();
+        let pairs = declared.overwritten.iter();
+        let overwritten = pairs.clone().filter_map(by_index).collect();
+        let buffers = pairs
+            .filter(|pair| pair.told_length)
+            .filter_map(by_index)
+            .collect();
         let run_options = run_options(library).map_err(failed)?;
         Ok(OrtSession {
             library,
@@ -118,6 +126,7 @@ impl OrtSession {
             metadata: declared.metadata,
             refused,
             overwritten,
+            buffers,
             inputs,
             outputs,
             deadline_thread: None,
@@ -170,6 +179,10 @@ impl ComponentSession for OrtSession {
     fn overwrites(&self, past: usize, present: usize) -> bool {
         self.overwritten.contains(&(past, present))
             && self.io.inputs.get(past).map(Port::dtype) == self.io.outputs.get(present).map(Port::dtype)
+    }
+
+    fn takes_buffer(&self, past: usize, present: usize) -> bool {
+        self.buffers.contains(&(past, present)) && self.overwrites(past, present)
     }
 
     fn output_shapes(

@@ -10,8 +10,9 @@ use crate::component::{
 };
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
-    InputSource, Iteration, ModelOutline, OutputRef, OutputRole, OutputSpec, Package, PackageError,
-    PackageErrorKind, PackageSource, Phase, PipelineSpec, Resolved, Said, Scheduler,
+    Buffer, ComponentSpec, InputDim, InputSource, InputSpec, Iteration, ModelOutline, OutputRef, OutputRole,
+    OutputSpec, Package, PackageError, PackageErrorKind, PackageSource, Phase, PipelineSpec, Resolved, Said,
+    Scheduler,
 };
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, SpecialTokens, Tokenizer};
@@ -582,6 +583,7 @@ fn grow_in_place(spec: &mut PipelineSpec, opened: &[OpenedComponent]) -> Result<
                 *buffer = None;
             }
         }
+        share_buffers(component, values, opened.session.as_ref(), &routed);
         for (output, (values, port)) in values.outputs.iter_mut().zip(&values.io.outputs).enumerate() {
             let OutputRole::Present {
                 in_place: Some(past),
@@ -602,6 +604,59 @@ fn grow_in_place(spec: &mut PipelineSpec, opened: &[OpenedComponent]) -> Result<
         }
     }
     Ok(())
+}
+
+/// Makes caches that a component would make anew in each step buffers, if its session takes all of
+/// them as such and nothing else has to do with how long they are.
+fn share_buffers(
+    component: usize,
+    values: &mut ComponentSpec,
+    session: &dyn ComponentSession,
+    routed: &[OutputRef],
+) {
+    let mut shared = Vec::new();
+    for (output, spec) in values.outputs.iter().enumerate() {
+        let OutputRole::Present { in_place, .. } = &spec.role else {
+            continue;
+        };
+        let mut inputs = values.inputs.iter();
+        let past = inputs.position(|input| input.source == InputSource::Past { output });
+        match past {
+            Some(past)
+                if in_place.is_none()
+                    && session.takes_buffer(past, output)
+                    && !routed.contains(&OutputRef { component, output }) =>
+            {
+                shared.push((past, output));
+            }
+            _ => return,
+        }
+    }
+    let takes_size = |input: &InputSpec| {
+        let absent = input.absent.iter().flat_map(|absent| &absent.dims);
+        let is_past = |input: usize| shared.iter().any(|(past, _)| *past == input);
+        input
+            .dims
+            .iter()
+            .chain(absent)
+            .any(|dim| matches!(dim, InputDim::SameAs { input, .. } if is_past(*input)))
+    };
+    if values.inputs.iter().any(takes_size) {
+        return;
+    }
+    for (past, output) in shared {
+        if let Some(OutputSpec {
+            role: OutputRole::Present { in_place, buffer, .. },
+            ..
+        }) = values.outputs.get_mut(output)
+        {
+            *in_place = Some(past);
+            *buffer = Some(Buffer {
+                capacity: None,
+                shared: true,
+            });
+        }
+    }
 }
 
 /// How many token ids the model knows, as far as the decoder's logits and the tokenizer tell.

@@ -366,6 +366,14 @@ fn packages() -> Vec<(&'static str, TestPackage)> {
             TestPackage::new(STATIC, vec![("model", static_cache())]),
         ),
         ("scattered", scattered_package("seq_major_bsnh")),
+        // Of graphs that are told the lengths, caches are buffers whatever the package says.
+        (
+            "append",
+            TestPackage::new(
+                &SHARED.replace("shared_buffer", "append"),
+                vec![("model", group_query_attention())],
+            ),
+        ),
         // Batch, heads, sequence, head size.
         ("strides", scattered_package("{strides: [16, 1, 1, 1]}")),
     ]
@@ -410,7 +418,7 @@ fn every_kind_of_update_keeps_every_token() {
 fn a_buffer_is_shown_as_far_as_it_is_filled() {
     for (name, package) in packages() {
         let (address, axis) = match name {
-            "shared" => ("model.v", 2),
+            "shared" | "append" => ("model.v", 2),
             "static" => ("model.new_values", 2),
             _ => ("model.present", 1),
         };
@@ -486,7 +494,7 @@ fn a_shared_buffer_is_one() {
             steps(&mut run, 1);
             let native = pipeline.component("model").unwrap().backend == Backend::Native;
             let expected = match name {
-                "shared" => 2 * 64 * 8 * 4,
+                "shared" | "append" => 2 * 64 * 8 * 4,
                 "static" => 2 * 64 * 8 * 4,
                 // Two that take turns.
                 _ if native => 2 * 16 * 4,
