@@ -83,13 +83,13 @@ static void json(oxp_pipeline *pipeline)
     CHECK(strstr(text, "\"vision_encoder\"") != NULL && strstr(text, "\"prompt_only\"") != NULL);
     CHECK(strstr(text, backend) != NULL);
 
-    OK(oxp_pipeline_estimate_copy(NULL, package, NT, &bytes, text, sizeof text, &needed, ERR));
+    OK(oxp_pipeline_estimate_copy(NULL, package, NT, NULL, &bytes, text, sizeof text, &needed, ERR));
     CHECK(strlen(text) == needed && strstr(text, "\"decoder.onnx\"") != NULL);
     /* The two tables alone are 512 bytes. */
     CHECK(bytes > 512 && bytes < 10000);
     EXPECT(OXP_ERR_BUFFER_TOO_SMALL, "holds 1",
-           oxp_pipeline_estimate_copy(NULL, package, NT, NULL, text, 1, &needed, ERR));
-    CHECK(oxp_pipeline_estimate_copy(NULL, "/no/such/folder", NT, &bytes, text, sizeof text, &needed, NULL) < 0);
+           oxp_pipeline_estimate_copy(NULL, package, NT, NULL, NULL, text, 1, &needed, ERR));
+    CHECK(oxp_pipeline_estimate_copy(NULL, "/no/such/folder", NT, NULL, &bytes, text, sizeof text, &needed, NULL) < 0);
     CHECK(bytes == 0 && needed == 0);
 }
 

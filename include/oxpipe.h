@@ -1221,8 +1221,8 @@ oxp_status oxp_pipeline_open_memory(const oxp_runtime *runtime,
                                     oxp_error **err);
 
 /**
- * What opening the package in the folder at `path` would take, from file sizes, without
- * loading it: `weight_bytes`, which may be NULL, gets the bytes of all weights; `buffer`
+ * What opening the package in the folder at `path` with `options`, which may be NULL, would take, from
+ * file sizes, without loading it. Of the options "variant" counts. `weight_bytes`, which may be NULL, gets the bytes of all weights; `buffer`
  * gets JSON, {"weight_bytes": N, "components": [{"name", "file", "weight_bytes"}, ...]}, by
  * the rule of strings out. `runtime` may be NULL.
  *
@@ -1233,6 +1233,7 @@ oxp_status oxp_pipeline_open_memory(const oxp_runtime *runtime,
 oxp_status oxp_pipeline_estimate_copy(const oxp_runtime *runtime,
                                       const char *path,
                                       uint64_t path_len,
+                                      const oxp_options *options,
                                       uint64_t *weight_bytes,
                                       char *buffer,
                                       uint64_t capacity,

@@ -1732,15 +1732,16 @@ public:
         return detail::give(status, owned, std::move(opened));
     }
     /** oxp_pipeline_estimate_copy: what opening would take, without loading it. */
-    [[nodiscard]] static returns<memory_estimate> estimate(std::string_view path, maybe<runtime> with = {})
+    [[nodiscard]] static returns<memory_estimate> estimate(std::string_view path, maybe<pipeline_options> settings = {},
+                                                           maybe<runtime> with = {})
     {
         memory_estimate found{0, std::string(512, '\0')};
         for (;;) {
             oxp_error *owned = nullptr;
             std::uint64_t needed = 0;
             const oxp_status status =
-                oxp_pipeline_estimate_copy(with.get(), detail::chars(path), path.size(), &found.weight_bytes,
-                                           found.json.data(), found.json.size(), &needed, &owned);
+                oxp_pipeline_estimate_copy(with.get(), detail::chars(path), path.size(), settings.get(),
+                                           &found.weight_bytes, found.json.data(), found.json.size(), &needed, &owned);
             found.json.resize(needed);
             if (status != OXP_ERR_BUFFER_TOO_SMALL)
                 return detail::give(status, owned, std::move(found));

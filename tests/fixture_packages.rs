@@ -458,7 +458,7 @@ fn a_decode_step_copies_nothing_at_the_seam() {
 fn an_estimate_agrees_with_what_is_loaded() {
     for (name, kv) in [("tiny-llm", Some(2 * 2 * 8 * 4)), ("tiny-codec", None)] {
         let Some(path) = package(name) else { continue };
-        let estimate = Pipeline::estimate(&runtime(), &PackageSource::Directory(path.clone())).unwrap();
+        let estimate = Pipeline::estimate(&runtime(), &PackageSource::Directory(path.clone()), None).unwrap();
         assert_eq!(estimate.kv_bytes_per_token, kv);
         let pipeline = open(&path, &[]);
         assert_eq!(pipeline.kv_bytes_per_token(), kv);

@@ -338,8 +338,8 @@ fn open(
     Ok(handle::create(pipeline.map_err(|failure| limit.name(failure))?))
 }
 
-/// What opening the package in the folder at `path` would take, from file sizes, without
-/// loading it: `weight_bytes`, which may be NULL, gets the bytes of all weights; `buffer`
+/// What opening the package in the folder at `path` with `options`, which may be NULL, would take, from
+/// file sizes, without loading it. Of the options "variant" counts. `weight_bytes`, which may be NULL, gets the bytes of all weights; `buffer`
 /// gets JSON, {"weight_bytes": N, "components": [{"name", "file", "weight_bytes"}, ...]}, by
 /// the rule of strings out. `runtime` may be NULL.
 ///
@@ -351,6 +351,7 @@ pub unsafe extern "C" fn oxp_pipeline_estimate_copy(
     runtime: *const oxp_runtime,
     path: *const c_char,
     path_len: u64,
+    options: *const oxp_options,
     weight_bytes: *mut u64,
     buffer: *mut c_char,
     capacity: u64,
@@ -363,7 +364,9 @@ pub unsafe extern "C" fn oxp_pipeline_estimate_copy(
             let total = Out::optional(weight_bytes, 0);
             let needed = Out::new(needed, 0, "needed")?;
             let source = PackageSource::Directory(PathBuf::from(text(path, path_len, "path")?));
-            let estimate = Pipeline::estimate(&runtime::or_default(runtime)?, &source)?;
+            let settings = options::pipeline(options)?;
+            let variant = settings.options.variant.as_deref();
+            let estimate = Pipeline::estimate(&runtime::or_default(runtime)?, &source, variant)?;
             let components: Vec<_> = estimate
                 .components
                 .iter()

@@ -406,9 +406,13 @@ impl Pipeline {
     }
 
     /// What opening would take, from file sizes and the graphs' declared ports, without
-    /// loading a component.
-    pub fn estimate(runtime: &Runtime, source: &PackageSource) -> Result<Estimate, PipelineError> {
-        let package = Package::open(source, None)?;
+    /// loading a component. `variant` is that of [`PipelineOptions`].
+    pub fn estimate(
+        runtime: &Runtime,
+        source: &PackageSource,
+        variant: Option<&str>,
+    ) -> Result<Estimate, PipelineError> {
+        let package = Package::open(source, variant)?;
         package.check_files()?;
         warn_of(runtime, &package);
         let mut estimate = Estimate::default();

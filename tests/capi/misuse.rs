@@ -41,7 +41,7 @@ const WITHOUT_STATUS: [(&str, &str); 11] = [
 
 /// Pointers that may be NULL, by function (a prefix) and parameter. Out-lengths beside
 /// borrowed text are recognised by their type.
-const NULLABLE: [(&str, &str); 18] = [
+const NULLABLE: [(&str, &str); 19] = [
     ("oxp_runtime_create", "options"),
     ("oxp_runtime_create", "user_data"),
     ("oxp_session_open", "runtime"),
@@ -51,6 +51,7 @@ const NULLABLE: [(&str, &str); 18] = [
     ("oxp_pipeline_open", "options"),
     ("oxp_pipeline_open", "user_data"),
     ("oxp_pipeline_estimate_copy", "runtime"),
+    ("oxp_pipeline_estimate_copy", "options"),
     ("oxp_pipeline_estimate_copy", "weight_bytes"),
     ("oxp_run_create", "options"),
     ("oxp_run_append_text", "token_count"),

@@ -105,6 +105,19 @@ fn variants() {
     let expected = "config.json:1: there is no graph \"onnx/model_fp16.onnx\"; choose with the option \"variant\" \
                     among onnx/model.onnx, onnx/model_mine.onnx, onnx/model_q4.onnx";
     assert_eq!(error.to_string(), expected);
+    // What a variant would take is that variant's.
+    let estimated = |variant: Option<&str>| {
+        let estimate = Pipeline::estimate(&tiny::runtime(), &tiny::source(&all), variant)?;
+        Ok::<_, PipelineError>(estimate.components[0].file.clone())
+    };
+    assert_eq!(estimated(None).unwrap(), "onnx/model.onnx");
+    assert_eq!(estimated(Some("q4")).unwrap(), "onnx/model_q4.onnx");
+    assert!(
+        estimated(Some("fp16"))
+            .unwrap_err()
+            .to_string()
+            .contains("\"variant\"")
+    );
     // The only one is taken without being asked for; of several, one must be chosen.
     let one = files(CONFIG, &[("model_quantized.onnx", graph.clone())]);
     let default = PipelineOptions::default();

@@ -1030,7 +1030,7 @@ mod on_disk {
         let message = open_folder(&package, &PipelineOptions::default()).to_string();
         assert!(message.contains("is no regular file"), "{message}");
         let source = PackageSource::Directory(package.clone());
-        let error = Pipeline::estimate(&runtime().0, &source).unwrap_err();
+        let error = Pipeline::estimate(&runtime().0, &source, None).unwrap_err();
         assert!(error.to_string().contains("is no regular file"), "{error}");
     }
 
