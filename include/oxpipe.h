@@ -322,7 +322,9 @@
  *                     keeps the logits, for oxp_run_get_tensor; default "last", the only
  *                     ones that choosing a token needs
  *   "num_steps"       steps of an iterative package's loop, 1 to 100000; default: the
- *                     package's. Not where the package lists the timesteps of its own
+ *                     package's. Not where the package lists the timesteps of its own. Where a
+ *                     package has several loops, this and the options below are about the
+ *                     last, but "seed" about all
  *   "start_step"      the first step of the loop that runs, 0 to num_steps - 1; default: the
  *                     package's. The loop's input is then what the steps before would have
  *                     made of it, unless "add_noise" makes it so

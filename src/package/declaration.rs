@@ -300,8 +300,8 @@ pub(crate) struct StrategyDeclaration {
     pub model: Option<Said<String>>,
     /// Components that the stages of a composite name.
     pub staged: Vec<Said<String>>,
-    /// The loop of an `iterative` strategy, alone or as a stage of a composite.
-    pub iterative: Option<IterativeDeclaration>,
+    /// The loops of `iterative` strategies, one alone or those of a composite's stages, in order.
+    pub iterative: Vec<IterativeDeclaration>,
     /// What the decoder's steps have inside, if they are frames of codes.
     pub nested: Option<NestedDeclaration>,
     /// Tokens to choose.

@@ -86,7 +86,7 @@ pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), Pac
                 first_pass: None,
                 model: None,
                 staged: Vec::new(),
-                iterative: None,
+                iterative: Vec::new(),
                 max_tokens: None,
                 nested: None,
                 at: decoder_at.location(),

@@ -75,7 +75,7 @@ pub(super) fn read(
                 first_pass: None,
                 model: None,
                 staged: Vec::new(),
-                iterative: None,
+                iterative: Vec::new(),
                 max_tokens: None,
                 nested: None,
                 at,

@@ -2,49 +2,61 @@
 
 use crate::component::{ComponentIo, DataType, Dim, Port, Shape, shown};
 
-use super::declaration::{ComponentDeclaration, EdgeDeclaration, IterativeDeclaration, Phase, Said};
+use super::declaration::{ComponentDeclaration, EdgeDeclaration, Phase, Said};
 use super::resolve::{find_symbol, mismatch, port_index};
 use super::roles::{Roles, is_float, is_integer};
 use super::scheduler::Scheduler;
 use super::spec::{Guidance, InputDim, InputSource, InputSpec, Iteration, LoopState};
-use super::structure::Structure;
+use super::structure::{Loop, Structure};
 use super::{Location, PackageError, PackageErrorKind};
 
-/// When a denoiser runs that the package gives no phase: its steps are those of the run, unless
-/// those are tokens. Then all of its steps are one run of it, before the tokens or after.
-pub(super) fn default_phase(structure: &Structure) -> Phase {
-    let declared = &structure.declaration.strategy.iterative;
-    match (structure.decoder, declared) {
-        (Some(_), Some(iterative)) if iterative.after_tokens => Phase::FinalOnly,
-        (Some(_), _) => Phase::PromptOnly,
-        (None, _) => Phase::EveryStep,
+/// When a denoiser runs. Its steps are those of the run if no tokens are and it is the last; else
+/// all of its steps are one run of it, before what the run is made of or after.
+pub(super) fn phase(structure: &Structure, of: usize) -> Phase {
+    let component = structure.loops.get(of).map(|one| one.denoiser);
+    let component = component.and_then(|index| structure.declaration.components.get(index));
+    let said = component.and_then(|component| component.phase.as_ref());
+    let after_tokens = structure.iterative(of).is_some_and(|one| one.after_tokens);
+    let earlier = structure.decoder.is_none() && structure.own_loop() != Some(of);
+    match said.map(|said| said.value) {
+        // A stage before the one whose steps are the run's.
+        Some(Phase::EveryStep) if earlier => Phase::PromptOnly,
+        Some(phase) => phase,
+        None if structure.own_loop() == Some(of) => Phase::EveryStep,
+        None if after_tokens => Phase::FinalOnly,
+        None => Phase::PromptOnly,
     }
 }
 
-/// The place of the self-edge that leads to this input, among those of the denoiser.
-pub(super) fn looped_input(structure: &Structure, port: &str) -> Option<usize> {
-    let denoiser = structure.denoiser?;
+/// The state that a denoiser's edge to this input of its carries, among those of all loops.
+pub(super) fn looped_input(structure: &Structure, of: usize, port: &str) -> Option<usize> {
+    let Loop {
+        denoiser,
+        first_state,
+    } = structure.loops.get(of)?;
     let declaration = &structure.declaration;
     let mut loops = declaration
         .edges
         .iter()
-        .filter(|edge| declaration.ends(edge) == Some((denoiser, denoiser)));
-    loops.position(|edge| edge.to.value.port == port)
+        .filter(|edge| declaration.ends(edge) == Some((*denoiser, *denoiser)));
+    let place = loops.position(|edge| edge.to.value.port == port)?;
+    Some(first_state + place)
 }
 
 /// What an edge of the denoiser to itself carries. The output can take the input's place.
 pub(super) fn loop_state(
     structure: &Structure,
+    of: usize,
     edge: &EdgeDeclaration,
     io: &ComponentIo,
     input: usize,
     output: usize,
 ) -> Result<LoopState, PackageError> {
     let ports = (io.inputs.get(input), io.outputs.get(output));
-    let masked = structure.scheduler().and_then(Scheduler::masked).is_some();
+    let masked = structure.scheduler(of).and_then(Scheduler::masked).is_some();
     let tokens = masked && ports.0.is_some_and(is_integer);
     if let (true, Some(port), Some(logits)) = (tokens, ports.0, ports.1) {
-        check_logits(structure, edge, port, logits)?;
+        check_logits(structure.denoiser_name(of), edge, port, logits)?;
     } else if let (Some(before), Some(after)) = ports
         && let (Some(wanted), Some(given)) = (&before.dims, &after.dims)
     {
@@ -53,7 +65,7 @@ pub(super) fn loop_state(
             _ => true,
         };
         if wanted.len() != given.len() || !wanted.iter().zip(given).all(fits) {
-            let component = structure.denoiser_name();
+            let component = structure.denoiser_name(of);
             let expected = format!(
                 "{}, as its input \"{}\", whose place it takes in the next step",
                 before.display_dims(),
@@ -62,14 +74,14 @@ pub(super) fn loop_state(
             return Err(mismatch(component, after, &edge.to.at, expected));
         }
     }
-    if let (Some(port), Some(scheduler), false) = (ports.0, structure.scheduler(), masked)
+    if let (Some(port), Some(scheduler), false) = (ports.0, structure.scheduler(of), masked)
         && !is_float(port)
     {
         let expected = format!(
             "float32, float16 or bfloat16, for the scheduler {}",
             scheduler.name()
         );
-        return Err(mismatch(structure.denoiser_name(), port, &edge.to.at, expected));
+        return Err(mismatch(structure.denoiser_name(of), port, &edge.to.at, expected));
     }
     Ok(LoopState {
         input,
@@ -81,7 +93,7 @@ pub(super) fn loop_state(
 
 /// That an edge carries logits to the tokens that a masked diffusion makes of them: one dim more.
 fn check_logits(
-    structure: &Structure,
+    denoiser: &str,
     edge: &EdgeDeclaration,
     tokens: &Port,
     logits: &Port,
@@ -99,12 +111,16 @@ fn check_logits(
         tokens.name,
         tokens.display_dims()
     );
-    Err(mismatch(structure.denoiser_name(), logits, &edge.to.at, expected))
+    Err(mismatch(denoiser, logits, &edge.to.at, expected))
 }
 
 /// That a masked diffusion has tokens to make.
-pub(super) fn check_states(structure: &Structure, states: &[LoopState]) -> Result<(), PackageError> {
-    let iterative = structure.declaration.strategy.iterative.as_ref();
+pub(super) fn check_states(
+    structure: &Structure,
+    of: usize,
+    states: &[LoopState],
+) -> Result<(), PackageError> {
+    let iterative = structure.iterative(of);
     let scheduler = iterative.and_then(|iterative| iterative.scheduler.as_ref());
     match scheduler {
         Some(said) if said.value.masked().is_some() && !states.iter().any(|state| state.tokens) => {
@@ -113,7 +129,7 @@ pub(super) fn check_states(structure: &Structure, states: &[LoopState]) -> Resul
                 format!(
                     "no edge of pipeline.dataflow leads from logits of \"{}\" to tokens of it, int32 or int64, which \
                  masked_diffusion makes of them",
-                    shown(structure.denoiser_name())
+                    shown(structure.denoiser_name(of))
                 ),
             ))
         }
@@ -135,17 +151,19 @@ fn declared_shape(port: &Port) -> Option<Shape> {
 /// That the denoiser runs when it can, and keeps nothing but what its edges to itself carry.
 pub(super) fn check_denoiser(
     structure: &Structure,
+    of: usize,
     component: &ComponentDeclaration,
     phase: Phase,
 ) -> Result<(), PackageError> {
-    let wrong = match (structure.decoder, phase) {
-        (None, Phase::EveryStep) => None,
-        (None, _) => Some("it must be every_step, since its steps are those of the run"),
-        (Some(_), Phase::EveryStep) => Some(
+    let own = structure.own_loop() == Some(of);
+    let wrong = match (own, phase) {
+        (true, Phase::EveryStep) => None,
+        (true, _) => Some("it must be every_step, since its steps are those of the run"),
+        (false, Phase::EveryStep) => Some(
             "it must be prompt_only, final_only or on_demand, since the steps of the run are tokens; it runs all \
              of its own each time",
         ),
-        (Some(_), _) => None,
+        (false, _) => None,
     };
     if let Some(wrong) = wrong {
         let at = component.phase.as_ref().map_or(&component.at, |said| &said.at);
@@ -168,18 +186,19 @@ pub(super) fn check_denoiser(
 /// Binds the denoiser's input that takes the timestep.
 pub(super) fn bind_timestep(
     structure: &Structure,
+    of: usize,
     component: &ComponentDeclaration,
     io: &ComponentIo,
     roles: &mut Roles,
 ) -> Result<(), PackageError> {
-    let Some(iterative) = &structure.declaration.strategy.iterative else {
+    let Some(iterative) = structure.iterative(of) else {
         return Ok(());
     };
     let Some(said) = &iterative.timestep_input else {
         return match &iterative.timesteps {
             None => Ok(()),
             // A scheduler has its noise levels from them.
-            Some(_) if structure.scheduler().and_then(Scheduler::noise).is_some() => Ok(()),
+            Some(_) if structure.scheduler(of).and_then(Scheduler::noise).is_some() => Ok(()),
             Some(timesteps) => Err(invalid(
                 &timesteps.at,
                 "the strategy names no timestep_input that would take them".to_owned(),
@@ -247,11 +266,12 @@ pub(super) fn timestep_dims(io: &ComponentIo, input: usize) -> Vec<InputDim> {
 /// The input that guidance leaves out: the host's, or at the end of an edge, of floats.
 pub(super) fn find_guidance(
     structure: &Structure,
+    of: usize,
     component: &ComponentDeclaration,
     io: &ComponentIo,
     inputs: &[InputSpec],
 ) -> Result<Option<Guidance>, PackageError> {
-    let Some(iterative) = &structure.declaration.strategy.iterative else {
+    let Some(iterative) = structure.iterative(of) else {
         return Ok(None);
     };
     let Some(said) = &iterative.conditioning_input else {
@@ -282,27 +302,29 @@ pub(super) fn find_guidance(
     }
 }
 
+/// The loops, given what goes from step to step of each and what guidance leaves out.
 pub(super) fn resolve(
     structure: &Structure,
-    states: Vec<LoopState>,
-    guidance: Option<Guidance>,
-) -> Option<Iteration> {
-    let IterativeDeclaration {
-        num_steps,
-        start_step,
-        timesteps,
-        scheduler,
-        ..
-    } = structure.declaration.strategy.iterative.as_ref()?;
-    Some(Iteration {
-        denoiser: structure.denoiser?,
-        states,
-        num_steps: *num_steps,
-        start_step: *start_step,
-        timesteps: timesteps.clone(),
-        scheduler: scheduler.clone(),
-        guidance,
-    })
+    states: Vec<Vec<LoopState>>,
+    guidance: &[Option<Guidance>],
+) -> Vec<Iteration> {
+    let declared = structure
+        .loops
+        .iter()
+        .zip(&structure.declaration.strategy.iterative);
+    let loops = declared.zip(states).enumerate();
+    loops
+        .map(|(of, ((one, iterative), states))| Iteration {
+            denoiser: one.denoiser,
+            first_state: one.first_state,
+            states,
+            num_steps: iterative.num_steps,
+            start_step: iterative.start_step,
+            timesteps: iterative.timesteps.clone(),
+            scheduler: iterative.scheduler.clone(),
+            guidance: guidance.get(of).copied().flatten(),
+        })
+        .collect()
 }
 
 fn invalid(at: &Location, message: String) -> PackageError {

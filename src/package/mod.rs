@@ -27,6 +27,7 @@ mod metadata;
 mod nested;
 mod open;
 mod outline;
+mod phases;
 mod resolve;
 mod roles;
 mod scheduler;

@@ -10,6 +10,7 @@ use super::iteration;
 use super::kept;
 use super::media::resolve_media;
 use super::nested::{self, OUTPUT_CODES};
+use super::phases;
 use super::roles::{self, Roles};
 use super::spec::{
     Absent, ComponentSpec, InputDim, InputSource, InputSpec, LoopState, OutputDim, OutputRef, OutputRole,
@@ -24,13 +25,15 @@ pub(super) const OUTPUT_IDS: &str = "output_ids";
 /// Turns names into indices, given the ports of every component, in the same order.
 pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<PipelineSpec, PackageError> {
     let declaration = &structure.declaration;
-    let mut states = Vec::new();
+    let mut states: Vec<Vec<LoopState>> = structure.loops.iter().map(|_| Vec::new()).collect();
     let mut edges = Vec::new();
     for edge in &declaration.edges {
         let edge = resolve_edge(structure, edge, ios, &mut states)?;
         edges.push(edge);
     }
-    iteration::check_states(structure, &states)?;
+    for (of, states) in states.iter().enumerate() {
+        iteration::check_states(structure, of, states)?;
+    }
     edges.extend(cross_kv_edges(declaration, ios, &edges)?);
     let mut leading_to: Vec<Vec<&Edge>> = declaration.components.iter().map(|_| Vec::new()).collect();
     for edge in &edges {
@@ -39,21 +42,21 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         }
     }
 
-    let phases = phases(structure, &edges, ios);
+    let phases = phases::phases(structure, &edges, ios);
     let mut components = Vec::new();
     let mut token_loop = None;
     let mut inner_logits = None;
-    let mut guidance = None;
+    let mut guidance = vec![None; structure.loops.len()];
     for (index, (component, io)) in declaration.components.iter().zip(ios).enumerate() {
         let phase = phases.get(index).copied().unwrap_or(Phase::PromptOnly);
         let is_decoder = structure.decoder == Some(index);
-        let is_denoiser = structure.denoiser == Some(index);
+        let its_loop = structure.loop_of(index);
         let is_inner = structure.nested.is_some_and(|parts| parts.inner == index);
         let is_pre_embedder = structure
             .nested
             .is_some_and(|parts| parts.pre_embedder == Some(index));
         // Tokens come by the step only where they are chosen.
-        let tokens_are_steps = structure.decoder.is_some() || structure.denoiser.is_none();
+        let tokens_are_steps = structure.decoder.is_some() || structure.loops.is_empty();
         let reads_steps = is_decoder || (phase == Phase::EveryStep && tokens_are_steps && !is_pre_embedder);
         let leading_here = leading_to.get(index).map_or(&[][..], Vec::as_slice);
         let fed: Vec<&str> = leading_here
@@ -64,9 +67,9 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         let decodes = is_decoder || is_inner;
         let mut roles = roles::find(component, io, &fed, reads_steps, decodes, positions)?;
         nested::bind(structure, index, component, io, &mut roles)?;
-        if is_denoiser {
-            iteration::check_denoiser(structure, component, phase)?;
-            iteration::bind_timestep(structure, component, io, &mut roles)?;
+        if let Some(of) = its_loop {
+            iteration::check_denoiser(structure, of, component, phase)?;
+            iteration::bind_timestep(structure, of, component, io, &mut roles)?;
         }
         if is_decoder && phase != Phase::EveryStep {
             return Err(said_invalid(
@@ -99,8 +102,10 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
             &mut roles,
             leading_here.iter().copied(),
         )?;
-        if is_denoiser {
-            guidance = iteration::find_guidance(structure, component, io, &resolved.inputs)?;
+        if let Some(of) = its_loop
+            && let Some(guidance) = guidance.get_mut(of)
+        {
+            *guidance = iteration::find_guidance(structure, of, component, io, &resolved.inputs)?;
         }
         components.push(resolved);
     }
@@ -110,7 +115,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         token_loop.one_at_a_time =
             first_pass::one_at_a_time(&components, token_loop.decoder, first_pass.is_some());
     }
-    check_phases(declaration, &edges, &phases)?;
+    phases::check(declaration, &edges, &phases)?;
     nested::check_phases(structure)?;
     let source = |component: usize, input: usize| {
         let component: &ComponentSpec = components.get(component)?;
@@ -131,7 +136,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
                 .to_owned(),
         ));
     }
-    check_embedders(structure, &components, &edges, ios)?;
+    phases::check_embedders(structure, &components, &edges, ios)?;
     let context_length = kept::context_length(declaration.context_length, token_loop, &components);
     let media = resolve_media(declaration, ios, &components)?;
     Ok(PipelineSpec {
@@ -141,7 +146,7 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
         token_loop,
         first_pass,
         nested,
-        iteration: iteration::resolve(structure, states, guidance),
+        iterations: iteration::resolve(structure, states, &guidance),
         strategy: match declaration.strategy.kind {
             StrategyKind::Autoregressive => "autoregressive",
             StrategyKind::Nested => "nested_autoregressive",
@@ -157,14 +162,14 @@ pub(crate) fn resolve(structure: &Structure, ios: &[ComponentIo]) -> Result<Pipe
     })
 }
 
-struct Edge {
-    source: InputSource,
-    from_component: usize,
+pub(super) struct Edge {
+    pub source: InputSource,
+    pub from_component: usize,
     /// `None` for what the loop itself publishes.
-    output: Option<usize>,
-    to: usize,
-    input: usize,
-    at: Location,
+    pub output: Option<usize>,
+    pub to: usize,
+    pub input: usize,
+    pub at: Location,
 }
 
 pub(super) fn said_invalid(at: &Location, message: String) -> PackageError {
@@ -209,12 +214,12 @@ pub(super) fn mismatch(
     )
 }
 
-/// `states` gets what the denoiser's edges to itself carry.
+/// `states` gets what denoisers' edges to themselves carry, loop by loop.
 fn resolve_edge(
     structure: &Structure,
     edge: &EdgeDeclaration,
     ios: &[ComponentIo],
-    states: &mut Vec<LoopState>,
+    states: &mut [Vec<LoopState>],
 ) -> Result<Edge, PackageError> {
     let declaration = &structure.declaration;
     let unknown = || said_invalid(&edge.from.at, "an end of the edge is no component".to_owned());
@@ -236,10 +241,11 @@ fn resolve_edge(
         OUTPUT_CODES if structure.nested.is_some() => Some(InputSource::OutputCodes),
         _ => None,
     };
-    let looped = match no_output && structure.denoiser == Some(from_component) {
-        true => iteration::looped_input(structure, &edge.from.value.port),
-        false => None,
-    };
+    let its_loop = structure.loop_of(from_component);
+    let looped = its_loop
+        .filter(|_| no_output)
+        .and_then(|of| iteration::looped_input(structure, of, &edge.from.value.port));
+    let mut tokens = false;
     let mut from_output = None;
     let (source, carried) = if let Some(published) = published {
         (published, Some(DataType::Int64))
@@ -263,9 +269,15 @@ fn resolve_edge(
         let feed = nested::edge_feed(structure, from_component, to, &edge.to.value.port);
         if let Some(feed) = feed {
             (InputSource::Nested(feed), port.and_then(Port::dtype))
-        } else if from_component == to && structure.denoiser == Some(to) {
-            states.push(iteration::loop_state(structure, edge, from_io, input, output)?);
-            let state = states.len() - 1;
+        } else if let (Some(of), true) = (its_loop, from_component == to) {
+            let state = iteration::loop_state(structure, of, edge, from_io, input, output)?;
+            tokens = state.tokens;
+            let first = structure.loops.get(of).map_or(0, |one| one.first_state);
+            let place = states.get_mut(of).map_or(0, |states| {
+                states.push(state);
+                states.len() - 1
+            });
+            let state = first + place;
             (InputSource::Loop { state }, port.and_then(Port::dtype))
         } else {
             (InputSource::Edge(reference), port.and_then(Port::dtype))
@@ -279,10 +291,6 @@ fn resolve_edge(
         ));
     };
     let float = DataType::is_float32_or_smaller;
-    let tokens = match source {
-        InputSource::Loop { state } => states.get(state).is_some_and(|state| state.tokens),
-        _ => false,
-    };
     if carried != wanted && !(float(carried) && float(wanted)) && !tokens {
         return Err(said_invalid(
             &edge.to.at,
@@ -379,188 +387,6 @@ fn cross_kv_edges(
         }
     }
     Ok(made)
-}
-
-/// Phases as declared; else a decoder, and who makes the embeddings that it reads, in
-/// every step, and others for the prompt. What a single pass does not need does not run by
-/// itself. A denoiser has its own default, and what reads its results, or a decoder's, runs at the
-/// end.
-fn phases(structure: &Structure, edges: &[Edge], ios: &[ComponentIo]) -> Vec<Phase> {
-    let declaration = &structure.declaration;
-    let embedders: HashSet<usize> = edges
-        .iter()
-        .filter(|edge| edge.from_component != edge.to && embeds_decoder(structure, edge, ios))
-        .map(|edge| edge.from_component)
-        .collect();
-    let needed = needed(structure, edges);
-    let denoiser = structure
-        .denoiser
-        .and_then(|index| declaration.components.get(index))
-        .and_then(|component| component.phase.as_ref())
-        .map_or_else(|| iteration::default_phase(structure), |said| said.value);
-    let after_denoiser = after(structure, edges, structure.denoiser);
-    let after_decoder = after(structure, edges, structure.decoder);
-    let default = |index: usize, component: &ComponentDeclaration| {
-        let in_loop = structure.decoder == Some(index)
-            || (structure.decoder.is_some() && component.component_type == "decoder")
-            || embedders.contains(&index);
-        match needed.get(index) {
-            Some(false) => Phase::OnDemand,
-            _ if structure.denoiser == Some(index) => denoiser,
-            _ if in_loop => Phase::EveryStep,
-            _ if after_denoiser.get(index) == Some(&true) && denoiser == Phase::EveryStep => Phase::FinalOnly,
-            _ if after_denoiser.get(index) == Some(&true) => denoiser,
-            _ if after_decoder.get(index) == Some(&true) => Phase::FinalOnly,
-            _ => Phase::PromptOnly,
-        }
-    };
-    declaration
-        .components
-        .iter()
-        .enumerate()
-        .map(|(index, component)| {
-            let said = component.phase.as_ref().map(|said| said.value);
-            let by_part = nested::phase(structure, index);
-            by_part.or(said).unwrap_or_else(|| default(index, component))
-        })
-        .collect()
-}
-
-/// Of each component, whether it runs: those of a single pass that names its model are the
-/// model, others with a phase of their own, and what feeds these.
-fn needed(structure: &Structure, edges: &[Edge]) -> Vec<bool> {
-    let declaration = &structure.declaration;
-    let strategy = &declaration.strategy;
-    let model = match strategy.kind {
-        StrategyKind::SinglePass => strategy.model.as_ref(),
-        _ => None,
-    };
-    let Some(model) = model else {
-        return vec![true; declaration.components.len()];
-    };
-    let sources = sources(structure, edges);
-    let mut needed: Vec<bool> = declaration
-        .components
-        .iter()
-        .map(|component| component.name == model.value || component.phase.is_some())
-        .collect();
-    // Sinks first.
-    for &index in structure.order.iter().rev() {
-        if needed.get(index) != Some(&true) {
-            continue;
-        }
-        for &source in sources.get(index).into_iter().flatten() {
-            if let Some(flag) = needed.get_mut(source) {
-                *flag = true;
-            }
-        }
-    }
-    needed
-}
-
-/// Of each component, those that feed it.
-fn sources(structure: &Structure, edges: &[Edge]) -> Vec<Vec<usize>> {
-    let components = &structure.declaration.components;
-    let mut sources: Vec<Vec<usize>> = components.iter().map(|_| Vec::new()).collect();
-    for edge in edges {
-        if let Some(sources) = sources.get_mut(edge.to) {
-            sources.push(edge.from_component);
-        }
-    }
-    sources
-}
-
-/// Of each component, whether it reads what comes of this one.
-fn after(structure: &Structure, edges: &[Edge], first: Option<usize>) -> Vec<bool> {
-    let mut after = vec![false; structure.declaration.components.len()];
-    let Some(first) = first else {
-        return after;
-    };
-    let sources = sources(structure, edges);
-    // Sources first.
-    for &index in &structure.order {
-        let mut sources = sources.get(index).into_iter().flatten();
-        let reads = sources.any(|&from| from != index && (from == first || after.get(from) == Some(&true)));
-        if let Some(flag) = after.get_mut(index) {
-            *flag = reads;
-        }
-    }
-    after
-}
-
-/// Whether an edge carries the embeddings of the sequence that the decoder reads.
-fn embeds_decoder(structure: &Structure, edge: &Edge, ios: &[ComponentIo]) -> bool {
-    let declared = structure
-        .decoder
-        .filter(|&decoder| decoder == edge.to)
-        .and_then(|index| structure.declaration.components.get(index))
-        .and_then(|component| component.io.inputs_embeds_input.as_ref());
-    let port = ios.get(edge.to).and_then(|io| io.inputs.get(edge.input));
-    matches!((declared, port), (Some(said), Some(port)) if said.value == port.name)
-}
-
-/// Embeddings are those of each step's tokens: who makes them runs in every step.
-fn check_embedders(
-    structure: &Structure,
-    components: &[ComponentSpec],
-    edges: &[Edge],
-    ios: &[ComponentIo],
-) -> Result<(), PackageError> {
-    for edge in edges {
-        let Some(source) = components.get(edge.from_component) else {
-            continue;
-        };
-        if source.phase != Phase::PromptOnly || !embeds_decoder(structure, edge, ios) {
-            continue;
-        }
-        let declared = structure.declaration.components.get(edge.from_component);
-        let at = declared
-            .and_then(|component| component.phase.as_ref())
-            .map_or(&edge.at, |phase| &phase.at);
-        return Err(said_invalid(
-            at,
-            format!(
-                "component \"{}\" is prompt_only and makes the embeddings of the tokens that the decoder reads \
-                 in every step; it must be every_step",
-                source.name
-            ),
-        ));
-    }
-    Ok(())
-}
-
-/// A value must be there before it is used: sources run no later than what they feed.
-fn check_phases(declaration: &Declaration, edges: &[Edge], phases: &[Phase]) -> Result<(), PackageError> {
-    let rank = |phase: &Phase| match phase {
-        Phase::PromptOnly => 0,
-        Phase::EveryStep => 1,
-        Phase::FinalOnly => 2,
-        Phase::OnDemand => 3,
-    };
-    for edge in edges {
-        let (Some(from), Some(to)) = (phases.get(edge.from_component), phases.get(edge.to)) else {
-            continue;
-        };
-        if rank(from) > rank(to) {
-            let name = |index: usize| {
-                declaration
-                    .components
-                    .get(index)
-                    .map_or("", |component| component.name.as_str())
-            };
-            return Err(said_invalid(
-                &edge.at,
-                format!(
-                    "\"{}\" is {} and feeds \"{}\", which is {} and runs before it",
-                    name(edge.from_component),
-                    from.name(),
-                    name(edge.to),
-                    to.name()
-                ),
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn resolve_component<'e>(

@@ -18,7 +18,8 @@ pub(crate) struct PipelineSpec {
     pub first_pass: Option<FirstPass>,
     /// What a step of the token loop has inside, if it is a frame of codes.
     pub nested: Option<Nested>,
-    pub iteration: Option<Iteration>,
+    /// The loops of denoisers, in the order of the strategy's stages.
+    pub iterations: Vec<Iteration>,
     pub strategy: &'static str,
     /// Tokens to choose, by the package's strategy.
     pub max_tokens: Option<u64>,
@@ -113,6 +114,8 @@ pub(crate) struct FirstPass {
 #[derive(Clone, Debug)]
 pub(crate) struct Iteration {
     pub denoiser: usize,
+    /// The place of the first of `states` among the states of all loops.
+    pub first_state: usize,
     /// What goes from step to step, in the order of the package's edges; never empty.
     pub states: Vec<LoopState>,
     /// At least 1.
@@ -136,9 +139,33 @@ pub(crate) struct Guidance {
 }
 
 impl PipelineSpec {
-    /// Whether each step of a run is one of the denoiser's loop.
-    pub fn has_steps(&self) -> bool {
-        self.iteration.is_some() && self.token_loop.is_none()
+    /// The loop whose steps are those of a run. Others run all of their steps as one run of
+    /// their component.
+    pub fn own_loop(&self) -> Option<usize> {
+        let steps = |iteration: &Iteration| {
+            let denoiser = self.components.get(iteration.denoiser);
+            denoiser.is_some_and(|denoiser| denoiser.phase == Phase::EveryStep)
+        };
+        self.iterations.iter().position(steps)
+    }
+
+    /// The loop that a run's settings are about: its own, else the last.
+    pub fn settings_loop(&self) -> Option<usize> {
+        self.own_loop().or(self.iterations.len().checked_sub(1))
+    }
+
+    /// The loop that a component is the denoiser of.
+    pub fn loop_of(&self, component: usize) -> Option<usize> {
+        let mut iterations = self.iterations.iter();
+        iterations.position(|iteration| iteration.denoiser == component)
+    }
+
+    /// A state among those of all loops, and whose it is.
+    pub fn loop_state(&self, state: usize) -> Option<(&Iteration, &LoopState)> {
+        self.iterations.iter().find_map(|iteration| {
+            let place = state.checked_sub(iteration.first_state)?;
+            Some((iteration, iteration.states.get(place)?))
+        })
     }
 }
 
@@ -147,6 +174,11 @@ impl Iteration {
     pub const MAX_STEPS: usize = 100_000;
     /// The most that guidance may be scaled by.
     pub const MAX_GUIDANCE: f64 = 1000.0;
+
+    /// The states, with their places among those of all loops.
+    pub fn numbered(&self) -> impl Iterator<Item = (usize, &LoopState)> {
+        (self.first_state..).zip(&self.states)
+    }
 }
 
 /// A self-edge: the input's next value is made of the output.
@@ -213,7 +245,8 @@ pub(crate) enum InputSource {
     Past { output: usize },
     /// What this component's output left: recurrent state.
     State { output: usize },
-    /// What goes from step to step of the denoiser, for the denoiser: at first the host's value.
+    /// What goes from step to step of a denoiser, for the denoiser: at first the host's value. Its
+    /// place is among the states of all loops.
     Loop { state: usize },
     /// The same as the denoiser's last step left it, for other components.
     LoopResult { state: usize },

@@ -59,7 +59,7 @@ pub(super) fn read_strategy(
             None => None,
         };
         let one = read_one(&inner)?;
-        if let (Some(said), Some(iterative)) = (&run_on, &one.declaration.iterative)
+        if let (Some(said), Some(iterative)) = (&run_on, one.declaration.iterative.first())
             && iterative.denoiser.is_none()
         {
             return Err(PackageError::new(
@@ -87,13 +87,14 @@ pub(super) fn read_strategy(
             }
             Kind::SinglePass => {}
             Kind::Iterative => {
-                if whole.iterative.is_some() {
-                    return Err(inner.unsupported("more than one iterative stage"));
-                }
-                whole.iterative = one.declaration.iterative.map(|iterative| IterativeDeclaration {
-                    after_tokens: whole.kind == StrategyKind::Composite { token_loop: true },
-                    ..iterative
-                });
+                let after_tokens = whole.kind == StrategyKind::Composite { token_loop: true };
+                let loops = one.declaration.iterative.into_iter();
+                whole
+                    .iterative
+                    .extend(loops.map(|iterative| IterativeDeclaration {
+                        after_tokens,
+                        ..iterative
+                    }));
             }
         }
     }
@@ -115,7 +116,7 @@ fn empty(kind: StrategyKind, at: &Cursor<'_>) -> StrategyDeclaration {
         first_pass: None,
         model: None,
         staged: Vec::new(),
-        iterative: None,
+        iterative: Vec::new(),
         nested: None,
         max_tokens: None,
         at: at.location(),
@@ -145,7 +146,7 @@ fn read_one(at: &Cursor<'_>) -> Result<OneStrategy, PackageError> {
         }
         Kind::Iterative => {
             declaration.kind = StrategyKind::Iterative;
-            declaration.iterative = Some(read_iterative(&mut fields, at)?);
+            declaration.iterative.push(read_iterative(&mut fields, at)?);
         }
         Kind::Nested => {
             declaration.kind = StrategyKind::Nested;
@@ -241,7 +242,7 @@ impl OneStrategy {
         let component = match self.kind {
             Kind::Autoregressive | Kind::Nested => self.declaration.decoder.as_ref()?,
             Kind::SinglePass => self.declaration.model.as_ref()?,
-            Kind::Iterative => self.declaration.iterative.as_ref()?.denoiser.as_ref()?,
+            Kind::Iterative => self.declaration.iterative.first()?.denoiser.as_ref()?,
             Kind::Composite => return None,
         };
         let phase = match (run_on, self.kind) {

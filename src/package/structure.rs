@@ -2,7 +2,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::component::{listed, shown};
 
-use super::declaration::{Declaration, EdgeDeclaration, Said, StrategyKind};
+use super::declaration::{Declaration, EdgeDeclaration, IterativeDeclaration, Phase, Said, StrategyKind};
 use super::nested::{self, NestedParts};
 use super::scheduler::Scheduler;
 use super::{PackageError, PackageErrorKind};
@@ -16,10 +16,19 @@ pub(crate) struct Structure {
     pub order: Vec<usize>,
     /// The component that chooses tokens, if there is a token loop.
     pub decoder: Option<usize>,
-    /// The component that an iterative strategy runs again and again.
-    pub denoiser: Option<usize>,
+    /// One for each of the strategy's iterative stages.
+    pub loops: Vec<Loop>,
     /// The components inside of the decoder's steps.
     pub nested: Option<NestedParts>,
+}
+
+/// The loop of an iterative strategy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loop {
+    /// The component that runs again and again.
+    pub denoiser: usize,
+    /// The place of the first of its states among those of all loops.
+    pub first_state: usize,
 }
 
 /// Checks what can be checked without the graphs.
@@ -56,16 +65,14 @@ pub(crate) fn check(declaration: Declaration) -> Result<Structure, PackageError>
     {
         declaration.index_of(&named.value, named)?;
     }
-    let denoiser = find_denoiser(&declaration)?;
-    let order = topological_order(&declaration, denoiser)?;
+    let loops = find_loops(&declaration)?;
+    let order = topological_order(&declaration, &loops)?;
     let decoder = find_decoder(&declaration)?;
     let nested = nested::find_parts(&declaration, decoder)?;
     let inner = nested.map(|parts| parts.inner);
-    for (index, role) in [
-        (decoder, "decoder"),
-        (inner, "inner decoder"),
-        (denoiser, "denoiser"),
-    ] {
+    let decoders = [(decoder, "decoder"), (inner, "inner decoder")];
+    let denoisers = loops.iter().map(|one| (Some(one.denoiser), "denoiser"));
+    for (index, role) in decoders.into_iter().chain(denoisers) {
         if let Some(component) = index.and_then(|index| declaration.components.get(index))
             && let Some(modality) = &component.when_present
         {
@@ -80,8 +87,8 @@ pub(crate) fn check(declaration: Declaration) -> Result<Structure, PackageError>
             ));
         }
     }
-    if let Some(component) = denoiser.and_then(|index| declaration.components.get(index))
-        && denoiser == decoder
+    if let Some(component) = decoder.and_then(|index| declaration.components.get(index))
+        && loops.iter().any(|one| Some(one.denoiser) == decoder)
     {
         return Err(PackageError::new(
             declaration.strategy.at.clone(),
@@ -97,23 +104,50 @@ pub(crate) fn check(declaration: Declaration) -> Result<Structure, PackageError>
         declaration,
         order,
         decoder,
-        denoiser,
+        loops,
         nested,
     })
 }
 
 impl Structure {
-    /// The scheduler of an iterative strategy, if it has one.
-    pub fn scheduler(&self) -> Option<&Scheduler> {
-        let iterative = self.declaration.strategy.iterative.as_ref()?;
-        iterative.scheduler.as_ref().map(|said| &said.value)
+    /// The loop that a component is the denoiser of.
+    pub fn loop_of(&self, component: usize) -> Option<usize> {
+        self.loops.iter().position(|one| one.denoiser == component)
     }
 
-    /// The denoiser's name; empty if there is none.
-    pub fn denoiser_name(&self) -> &str {
+    /// The loop whose steps are those of the run: in a package that chooses no tokens the last that
+    /// the package does not put elsewhere. The others are components that run all of their steps
+    /// at once.
+    pub fn own_loop(&self) -> Option<usize> {
+        if self.decoder.is_some() {
+            return None;
+        }
+        let steps = |one: &Loop| {
+            let component = self.declaration.components.get(one.denoiser);
+            let phase = component.and_then(|component| component.phase.as_ref());
+            phase.is_none_or(|said| said.value == Phase::EveryStep)
+        };
+        let last = self.loops.len().checked_sub(1);
+        self.loops.iter().rposition(steps).or(last)
+    }
+
+    /// What the strategy says of a loop.
+    pub fn iterative(&self, of: usize) -> Option<&IterativeDeclaration> {
+        self.declaration.strategy.iterative.get(of)
+    }
+
+    /// The scheduler of a loop, if it has one.
+    pub fn scheduler(&self, of: usize) -> Option<&Scheduler> {
+        let scheduler = self.iterative(of)?.scheduler.as_ref();
+        scheduler.map(|said| &said.value)
+    }
+
+    /// The name of a loop's denoiser; empty if there is none.
+    pub fn denoiser_name(&self, of: usize) -> &str {
         let component = self
-            .denoiser
-            .and_then(|index| self.declaration.components.get(index));
+            .loops
+            .get(of)
+            .and_then(|one| self.declaration.components.get(one.denoiser));
         component.map_or("", |component| &component.name)
     }
 }
@@ -153,12 +187,13 @@ impl Declaration {
 
 /// Components in an order in which each comes after its sources; among equals, the
 /// package's order. A denoiser may feed itself: that is the loop.
-fn topological_order(declaration: &Declaration, denoiser: Option<usize>) -> Result<Vec<usize>, PackageError> {
+fn topological_order(declaration: &Declaration, loops: &[Loop]) -> Result<Vec<usize>, PackageError> {
+    let loops = |component: usize| loops.iter().any(|one| one.denoiser == component);
     let edges: Vec<(usize, usize, &EdgeDeclaration)> = declaration
         .edges
         .iter()
         .filter_map(|edge| declaration.ends(edge).map(|(from, to)| (from, to, edge)))
-        .filter(|(from, to, _)| from != to || denoiser != Some(*to))
+        .filter(|(from, to, _)| from != to || !loops(*to))
         .collect();
     let count = declaration.components.len();
     // How many edges each waits for, and whom it feeds.
@@ -234,12 +269,35 @@ fn circle(
     PackageError::new(at, PackageErrorKind::Cycle { path: names })
 }
 
+/// The loops of the strategy's iterative stages, each of another component.
+fn find_loops(declaration: &Declaration) -> Result<Vec<Loop>, PackageError> {
+    let mut loops: Vec<Loop> = Vec::new();
+    let mut first_state = 0;
+    for iterative in &declaration.strategy.iterative {
+        let denoiser = find_denoiser(declaration, iterative)?;
+        if loops.iter().any(|one| one.denoiser == denoiser) {
+            let name = declaration.components.get(denoiser);
+            let kind = PackageErrorKind::Invalid {
+                message: format!(
+                    "\"{}\" is the denoiser of two stages; each iterative stage names one of its own",
+                    shown(name.map_or("", |component| &component.name))
+                ),
+            };
+            return Err(PackageError::new(iterative.at.clone(), kind));
+        }
+        loops.push(Loop {
+            denoiser,
+            first_state,
+        });
+        let carries = |edge: &&EdgeDeclaration| declaration.ends(edge) == Some((denoiser, denoiser));
+        first_state += declaration.edges.iter().filter(carries).count();
+    }
+    Ok(loops)
+}
+
 /// The component that an iterative strategy is about: named by it, or the only one that can
 /// be. It feeds itself.
-fn find_denoiser(declaration: &Declaration) -> Result<Option<usize>, PackageError> {
-    let Some(iterative) = &declaration.strategy.iterative else {
-        return Ok(None);
-    };
+fn find_denoiser(declaration: &Declaration, iterative: &IterativeDeclaration) -> Result<usize, PackageError> {
     let components = &declaration.components;
     let found = match &iterative.denoiser {
         Some(named) => declaration.component_index(&named.value),
@@ -264,7 +322,7 @@ fn find_denoiser(declaration: &Declaration) -> Result<Option<usize>, PackageErro
     };
     let loops = |edge: &EdgeDeclaration| declaration.ends(edge) == Some((index, index));
     if declaration.edges.iter().any(loops) {
-        return Ok(Some(index));
+        return Ok(index);
     }
     Err(PackageError::new(
         component.at.clone(),

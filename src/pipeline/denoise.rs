@@ -12,8 +12,8 @@
 //! `without + scale · (with - without)`.
 //!
 //! In a package without a token loop each step of the run is one of these, with the
-//! every_step components around it. Elsewhere the denoiser is one component among others, and
-//! running it means all of its steps.
+//! every_step components around it; of several loops those of the last one. Elsewhere a denoiser is
+//! one component among others, and running it means all of its steps.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ use super::convert::{read_floats, write_floats, write_integers};
 use super::event::Progress;
 use super::execute::check_control;
 use super::pool::{Pool, Span, at_port};
-use super::run::{Run, RunSettings};
+use super::run::{Run, RunSettings, refuse_steps};
 use super::unmask::{Unmasking, check_blocks, masked_positions};
 use super::value::Value;
 use super::{PipelineError, RequestError, Timings};
@@ -48,8 +48,34 @@ pub(super) struct Steps {
 }
 
 impl Steps {
+    /// Those of each loop of a package. The settings are about one of them, the seed for all.
+    pub fn of_all(spec: &PipelineSpec, settings: &RunSettings) -> Result<Vec<Self>, RequestError> {
+        if spec.iterations.is_empty() {
+            refuse_steps(settings, spec.strategy)?;
+        }
+        let mut schedulers = spec.iterations.iter().filter_map(|one| one.scheduler.as_ref());
+        if settings.seed.is_some() && !spec.iterations.is_empty() && schedulers.next().is_none() {
+            return refuse(
+                "seed",
+                "the package has no scheduler that would draw noise".to_owned(),
+            );
+        }
+        let others = RunSettings {
+            seed: settings.seed,
+            ..RunSettings::default()
+        };
+        let settings_loop = spec.settings_loop();
+        let iterations = spec.iterations.iter().enumerate();
+        iterations
+            .map(|(of, iteration)| match settings_loop == Some(of) {
+                true => Steps::new(iteration, settings),
+                false => Steps::new(iteration, &others),
+            })
+            .collect()
+    }
+
     /// Those of the package, with what the run's settings say instead.
-    pub fn new(iteration: &Iteration, settings: &RunSettings) -> Result<Self, RequestError> {
+    fn new(iteration: &Iteration, settings: &RunSettings) -> Result<Self, RequestError> {
         let count = match settings.num_steps {
             Some(count) => check_count(iteration, count)?,
             None => iteration.num_steps,
@@ -76,12 +102,6 @@ impl Steps {
                 format!("{start} is no step of the loop; give one from 0 to {}", count - 1),
             );
         };
-        if settings.seed.is_some() && iteration.scheduler.is_none() {
-            return refuse(
-                "seed",
-                "the package has no scheduler that would draw noise".to_owned(),
-            );
-        }
         let scheduler = iteration.scheduler.as_ref().map(|said| &said.value);
         if settings.add_noise && scheduler.and_then(Scheduler::noise).is_none() {
             return refuse(
@@ -175,7 +195,7 @@ impl Run {
     /// Takes one step of the loop that the run is made of, after what has to run before it.
     pub(super) fn iterate(
         &mut self,
-        iteration: &Iteration,
+        of: usize,
         control: &RunControl,
     ) -> Result<(Progress, Timings), PipelineError> {
         let started = Instant::now();
@@ -187,11 +207,11 @@ impl Run {
         if self.stats.component_runs > ran_before {
             timings.prompt_components = started.elapsed();
         }
-        let outcome = self.iteration_pass(iteration, control, &mut timings);
+        let outcome = self.iteration_pass(of, control, &mut timings);
         self.settle(outcome)?;
         let (start, count) = self
             .steps
-            .as_ref()
+            .get(of)
             .map_or((0, 0), |steps| (steps.start, steps.timesteps.len()));
         let done = (self.next_step.unwrap_or(start) + 1).min(count);
         self.next_step = Some(done);
@@ -202,7 +222,7 @@ impl Run {
     /// One pass of the every_step components, the denoiser among them.
     fn iteration_pass(
         &mut self,
-        iteration: &Iteration,
+        of: usize,
         control: &RunControl,
         timings: &mut Timings,
     ) -> Result<(), PipelineError> {
@@ -213,21 +233,21 @@ impl Run {
                 continue;
             }
             let started = Instant::now();
-            if index == iteration.denoiser {
+            if spec.loop_of(index) == Some(of) {
                 let step = match self.next_step {
                     // All of them are taken; something else had to run again.
                     Some(step)
                         if self
                             .steps
-                            .as_ref()
+                            .get(of)
                             .is_some_and(|steps| step >= steps.timesteps.len()) =>
                     {
                         continue;
                     }
                     Some(step) => step,
-                    None => self.begin_loop(spec, iteration)?,
+                    None => self.begin_loop(spec, of)?,
                 };
-                self.denoise(spec, iteration, step, control)?;
+                self.denoise(spec, of, step, control)?;
                 timings.decoder += started.elapsed();
             } else {
                 self.run_one(index, control)?;
@@ -237,21 +257,21 @@ impl Run {
         Ok(())
     }
 
-    /// Runs all steps of the loop, from the first.
+    /// Runs all steps of a loop, from the first.
     pub(super) fn denoise_all(
         &mut self,
         spec: &PipelineSpec,
-        iteration: &Iteration,
+        of: usize,
         control: &RunControl,
     ) -> Result<(), PipelineError> {
-        let start = self.begin_loop(spec, iteration)?;
-        let count = self.steps.as_ref().map_or(0, |steps| steps.timesteps.len());
-        (start..count).try_for_each(|step| self.denoise(spec, iteration, step, control))
+        let start = self.begin_loop(spec, of)?;
+        let count = self.steps.get(of).map_or(0, |steps| steps.timesteps.len());
+        (start..count).try_for_each(|step| self.denoise(spec, of, step, control))
     }
 
     /// Puts the states to what they start from, and gives the first step.
-    fn begin_loop(&mut self, spec: &PipelineSpec, iteration: &Iteration) -> Result<usize, PipelineError> {
-        let Some(steps) = self.steps.as_ref() else {
+    fn begin_loop(&mut self, spec: &PipelineSpec, of: usize) -> Result<usize, PipelineError> {
+        let (Some(steps), Some(iteration)) = (self.steps.get(of), spec.iterations.get(of)) else {
             return Ok(0);
         };
         self.pool.seed_states(spec, iteration, steps)?;
@@ -262,14 +282,16 @@ impl Run {
     fn denoise(
         &mut self,
         spec: &PipelineSpec,
-        iteration: &Iteration,
+        of: usize,
         step: usize,
         control: &RunControl,
     ) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let sessions = &pipeline.shared().sessions;
-        let (Some(steps), Some(component)) = (self.steps.as_ref(), spec.components.get(iteration.denoiser))
-        else {
+        let (Some(steps), Some(iteration)) = (self.steps.get(of), spec.iterations.get(of)) else {
+            return Ok(());
+        };
+        let Some(component) = spec.components.get(iteration.denoiser) else {
             return Ok(());
         };
         let span = Span {
@@ -295,7 +317,7 @@ impl Run {
             let passed = self
                 .pool
                 .execute(spec, sessions, iteration.denoiser, span, control);
-            self.pool.states.leaving_out = false;
+            self.pool.states.leaving_out = None;
             passed?;
             self.stats.component_runs += 1;
             self.pool.guide(component, iteration, steps.guidance_scale)?;
@@ -351,7 +373,7 @@ impl Pool {
         let Some(component) = spec.components.get(iteration.denoiser) else {
             return Ok(());
         };
-        for (index, state) in iteration.states.iter().enumerate() {
+        for (index, state) in iteration.numbered() {
             let (Some(input), Some(port)) = (
                 component.inputs.get(state.input),
                 component.io.inputs.get(state.input),
@@ -410,7 +432,7 @@ impl Pool {
     ) -> Result<(), PipelineError> {
         let factor = update.map_or(1.0, |update| update.input_scale);
         let mut scratch = Vec::new();
-        for (index, state) in iteration.states.iter().enumerate() {
+        for (index, state) in iteration.numbered() {
             let made = self.states.scale(index, factor, &mut scratch);
             if let (Err(error), Some(port)) = (made, component.io.inputs.get(state.input)) {
                 return Err(at_port(component, port, error));
@@ -435,7 +457,7 @@ impl Pool {
                 return Err(at_port(component, port, error));
             }
         }
-        self.states.leaving_out = true;
+        self.states.leaving_out = Some(denoiser);
         Ok(())
     }
 
@@ -479,12 +501,7 @@ impl Pool {
         iteration: &Iteration,
         these: impl Fn(&LoopState) -> bool,
     ) -> Result<(), PipelineError> {
-        for (index, state) in iteration
-            .states
-            .iter()
-            .enumerate()
-            .filter(|(_, state)| these(state))
-        {
+        for (index, state) in iteration.numbered().filter(|(_, state)| these(state)) {
             let (Some(input), Some(port)) = (
                 component.inputs.get(state.input),
                 component.io.outputs.get(state.output),
@@ -509,7 +526,7 @@ impl Pool {
         iteration: &Iteration,
         moment: Moment,
     ) -> Result<(), PipelineError> {
-        for (index, state) in iteration.states.iter().enumerate() {
+        for (index, state) in iteration.numbered() {
             let mut next = self.states.take_spare(index);
             let mut clean = self.states.take_spare_clean(index);
             let made = self.move_state(

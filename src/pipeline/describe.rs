@@ -20,6 +20,7 @@ pub(super) fn describe(pipeline: &Pipeline) -> Value {
         "decoder": package.decoder,
         "nested": package.nested.as_ref().map(nested),
         "iteration": package.iteration.as_ref().map(iteration),
+        "iterations": package.iterations.iter().map(iteration).collect::<Vec<_>>(),
         "eos_token_ids": package.eos_token_ids,
         "context_length": package.context_length,
         "kv_bytes_per_token": pipeline.kv_bytes_per_token(),

@@ -75,8 +75,11 @@ pub struct PackageInfo {
     pub decoder: Option<String>,
     /// The loop inside of each of the decoder's steps, if they are frames of codes.
     pub nested: Option<NestedInfo>,
-    /// The loop of an iterative strategy, alone or as a stage.
+    /// The loop of an iterative strategy, alone or as a stage; of several the one that
+    /// [`RunSettings`](super::RunSettings) are about.
     pub iteration: Option<IterationInfo>,
+    /// All loops, in the order of the stages.
+    pub iterations: Vec<IterationInfo>,
     /// Any of these ends the text.
     pub eos_token_ids: Vec<i32>,
     /// The most tokens that a sequence may have, if the package says so.
@@ -286,7 +289,9 @@ impl Pipeline {
             runtime.log(LogLevel::Warning, warning);
         }
         grow_in_place(&mut spec, &opened)?;
-        check_schedule(runtime, &spec)?;
+        for iteration in &spec.iterations {
+            check_schedule(runtime, &spec, iteration)?;
+        }
         check_control(control)?;
         let tokenizer = match package.tokenizer_files()? {
             None => None,
@@ -354,6 +359,11 @@ impl Pipeline {
         let decoder = spec
             .token_loop
             .and_then(|token_loop| spec.components.get(token_loop.decoder));
+        let iterations: Vec<IterationInfo> = spec
+            .iterations
+            .iter()
+            .filter_map(|iteration| iteration_info(&spec, iteration))
+            .collect();
         let info = PackageInfo {
             format: package.format,
             metadata_file: package.metadata_file.clone(),
@@ -374,21 +384,8 @@ impl Pipeline {
                         .map(|prefill| name(prefill.component)),
                 }
             }),
-            iteration: spec.iteration.as_ref().and_then(|iteration| {
-                let component = spec.components.get(iteration.denoiser)?;
-                let looped = iteration
-                    .states
-                    .iter()
-                    .filter_map(|state| component.io.inputs.get(state.input));
-                Some(IterationInfo {
-                    denoiser: component.name.clone(),
-                    looped_inputs: looped.map(|port| port.name.clone()).collect(),
-                    num_steps: iteration.num_steps,
-                    start_step: iteration.start_step,
-                    scheduler: iteration.scheduler.as_ref().map(|said| said.value.name()),
-                    guidance_scale: iteration.guidance.map(|guidance| guidance.scale),
-                })
-            }),
+            iteration: spec.settings_loop().and_then(|of| iterations.get(of).cloned()),
+            iterations,
             eos_token_ids: spec.eos_token_ids.clone(),
             context_length: spec.context_length,
         };
@@ -476,12 +473,29 @@ impl Pipeline {
     }
 }
 
+fn iteration_info(spec: &PipelineSpec, iteration: &Iteration) -> Option<IterationInfo> {
+    let component = spec.components.get(iteration.denoiser)?;
+    let looped = iteration
+        .states
+        .iter()
+        .filter_map(|state| component.io.inputs.get(state.input));
+    Some(IterationInfo {
+        denoiser: component.name.clone(),
+        looped_inputs: looped.map(|port| port.name.clone()).collect(),
+        num_steps: iteration.num_steps,
+        start_step: iteration.start_step,
+        scheduler: iteration.scheduler.as_ref().map(|said| said.value.name()),
+        guidance_scale: iteration.guidance.map(|guidance| guidance.scale),
+    })
+}
+
 /// That the scheduler has as many steps as the package asks for. Fractions of timesteps that an
 /// integer input loses are a warning.
-fn check_schedule(runtime: &Runtime, spec: &PipelineSpec) -> Result<(), PipelineError> {
-    let Some(iteration) = &spec.iteration else {
-        return Ok(());
-    };
+fn check_schedule(
+    runtime: &Runtime,
+    spec: &PipelineSpec,
+    iteration: &Iteration,
+) -> Result<(), PipelineError> {
     let Some(scheduler) = &iteration.scheduler else {
         return Ok(());
     };

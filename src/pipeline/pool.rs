@@ -113,7 +113,7 @@ impl Pool {
                 })
                 .collect(),
             caches: spec.components.iter().map(caches_in_place).collect(),
-            states: States::new(spec.iteration.as_ref(), denoiser_inputs(spec)),
+            states: States::new(spec),
             ..Pool::default()
         };
         pool.reset_caches(spec)?;
@@ -236,7 +236,7 @@ impl Pool {
 
     /// Forgets what an unfinished step wrote.
     pub fn roll_back(&mut self) {
-        self.states.leaving_out = false;
+        self.states.leaving_out = None;
         self.slots().for_each(Slot::roll_back);
         self.caches_in_place().for_each(Cache::roll_back);
     }
@@ -287,14 +287,14 @@ impl Pool {
     /// The host's value at a place.
     pub fn given(&self, at: Settable) -> Option<TensorView<'_>> {
         match at.uncond {
-            true => self.states.without(at.input),
+            true => self.states.without(at.component, at.input),
             false => self.request(at.component, at.input),
         }
     }
 
     pub fn given_mut(&mut self, at: Settable) -> Option<&mut Value> {
         match at.uncond {
-            true => self.states.without_mut(at.input),
+            true => self.states.without_mut(at.component, at.input),
             false => self.components.get_mut(at.component)?.requests.get_mut(at.input),
         }
     }
@@ -565,12 +565,6 @@ impl<'p> Values<'p> {
             InputSource::Request { .. } => values.requests.get(input)?.view().or_else(made),
         }
     }
-}
-
-fn denoiser_inputs(spec: &PipelineSpec) -> usize {
-    let denoiser = spec.iteration.as_ref().map(|iteration| iteration.denoiser);
-    let component = denoiser.and_then(|denoiser| spec.components.get(denoiser));
-    component.map_or(0, |component| component.inputs.len())
 }
 
 fn caches_in_place(component: &ComponentSpec) -> Vec<Option<Cache>> {

@@ -39,10 +39,9 @@ impl Activity {
             };
             let reads_spoiled = reader.inputs.iter().any(|input| match input.source {
                 InputSource::Edge(OutputRef { component, .. }) => spoiled.get(component) == Some(&true),
-                InputSource::LoopResult { .. } => spec
-                    .iteration
-                    .as_ref()
-                    .is_some_and(|iteration| spoiled.get(iteration.denoiser) == Some(&true)),
+                InputSource::LoopResult { state } => spec
+                    .loop_state(state)
+                    .is_some_and(|(iteration, _)| spoiled.get(iteration.denoiser) == Some(&true)),
                 InputSource::Nested(feed) => spec.nested.is_some_and(|nested| {
                     let is_spoiled = |component: usize| spoiled.get(component) == Some(&true);
                     let prefill = nested.pre_embedder.and_then(|pre| pre.prefill);
@@ -108,7 +107,7 @@ impl Activity {
                     }
                     InputSource::Loop { state }
                         if pool.request(index, input).is_none()
-                            && !pool.states.can_start(looped(spec, state)) =>
+                            && !pool.states.can_start(state, looped(spec, state)) =>
                     {
                         let from = "the request, for the loop to start from";
                         return Err(missing(component, port, from).into());
@@ -216,10 +215,8 @@ const UNCOND: &str = ".uncond";
 
 /// The input of a denoiser with guidance that an address with `.uncond` is about.
 pub(super) fn uncond_input(found: &Found<'_>, spec: &PipelineSpec) -> Option<usize> {
-    let iteration = spec.iteration.as_ref()?;
-    if iteration.denoiser != found.index || iteration.guidance.is_none() {
-        return None;
-    }
+    let iteration = spec.iterations.get(spec.loop_of(found.index)?)?;
+    iteration.guidance?;
     let name = found.port.strip_suffix(UNCOND)?;
     let inputs = &found.component.io.inputs;
     let input = inputs.iter().position(|port| port.name == name)?;
@@ -290,15 +287,14 @@ pub(super) fn settable(found: &Found<'_>, spec: &PipelineSpec) -> Result<Settabl
 }
 
 fn looped(spec: &PipelineSpec, state: usize) -> Option<&LoopState> {
-    spec.iteration.as_ref()?.states.get(state)
+    spec.loop_state(state).map(|(_, state)| state)
 }
 
 /// The address of a state of the denoiser's loop: the input that it is fed to.
 fn looped_address(spec: &PipelineSpec, state: usize) -> String {
-    let found = spec.iteration.as_ref().and_then(|iteration| {
+    let found = spec.loop_state(state).and_then(|(iteration, state)| {
         let component = spec.components.get(iteration.denoiser)?;
-        let input = iteration.states.get(state)?.input;
-        Some((component, component.io.inputs.get(input)?))
+        Some((component, component.io.inputs.get(state.input)?))
     });
     found.map_or(String::new(), |(component, port)| {
         format!("{}.{}", component.name, port.name)

@@ -36,7 +36,9 @@ pub struct RunSettings {
     /// needs the last position's alone, and to compute no others saves a good part of a
     /// prompt's work.
     pub all_logits: bool,
-    /// Steps of an iterative package's loop; `None` takes the package's.
+    /// Steps of an iterative package's loop; `None` takes the package's. Where it has several, this
+    /// and what follows are of the last one, whose steps are those of the run if it chooses no
+    /// tokens; the others are as the package says, and draw from the same seed.
     pub num_steps: Option<u64>,
     /// The first step of the loop that runs, the others being left out: what the host sets at
     /// the loop's input is then what they would have made of it. `None` takes the package's.
@@ -116,9 +118,9 @@ pub struct Run {
     /// Tokens that the last pass fed.
     pub(super) last_span: usize,
     pub(super) stats: RunStats,
-    /// The steps of the loop, in an iterative package.
-    pub(super) steps: Option<Steps>,
-    /// The step of the loop that comes next; `None` when it begins anew.
+    /// The steps of each loop, in an iterative package.
+    pub(super) steps: Vec<Steps>,
+    /// The step that comes next of the loop whose steps are the run's; `None` when it begins anew.
     pub(super) next_step: Option<usize>,
     finished: Option<FinishReason>,
 }
@@ -149,16 +151,12 @@ impl Run {
             decoder.is_some_and(|decoder| decoder.has_cache() || stages.any(ComponentSpec::has_cache));
         let embeds = spec.nested.is_some_and(|nested| nested.pre_embedder.is_some());
         check_settings(settings, decoder, keeps_cache, embeds)?;
-        let steps = match &spec.iteration {
-            Some(iteration) => Some(Steps::new(iteration, settings)?),
-            None => {
-                refuse_steps(settings, spec.strategy)?;
-                None
-            }
-        };
+        let steps = Steps::of_all(spec, settings)?;
         let max_tokens = settings.max_tokens.or(spec.max_tokens);
         let mut pool = Pool::new(spec)?;
-        pool.states.starts_as_noise = steps.as_ref().is_some_and(Steps::starts_as_noise);
+        for (iteration, steps) in spec.iterations.iter().zip(&steps) {
+            pool.states.start_as_noise(iteration, steps.starts_as_noise());
+        }
         Ok(Run {
             pipeline: pipeline.clone(),
             settings: settings.clone(),
@@ -265,11 +263,12 @@ impl Run {
             .iter()
             .enumerate()
             .any(|(index, component)| component.phase == Phase::EveryStep && is_spoiled(index));
-        if let Some(iteration) = &spec.iteration
-            && is_spoiled(iteration.denoiser)
-        {
-            self.pool.states.forget();
-            self.next_step = None;
+        let own = spec.own_loop();
+        for (of, iteration) in spec.iterations.iter().enumerate() {
+            if is_spoiled(iteration.denoiser) {
+                self.pool.states.forget(iteration);
+                self.next_step = self.next_step.filter(|_| own != Some(of));
+            }
         }
     }
 
@@ -353,9 +352,9 @@ impl Run {
         self.refuse_waiting_images()?;
         let Some(token_loop) = self.token_loop() else {
             let pipeline = self.pipeline.clone();
-            let (progress, timings) = match &pipeline.shared().spec.iteration {
-                Some(iteration) => {
-                    let (progress, timings) = self.iterate(iteration, control)?;
+            let (progress, timings) = match pipeline.shared().spec.own_loop() {
+                Some(of) => {
+                    let (progress, timings) = self.iterate(of, control)?;
                     (Some(progress), timings)
                 }
                 None => (None, self.run_once(control)?),
@@ -541,10 +540,12 @@ impl Run {
 
     /// What goes from step to step in an iterative package, one value for each edge of the
     /// denoiser to itself, in the order of the package, as the last step has made them. None
-    /// before the first step.
+    /// before the first step. Of several loops it is the one that [`RunSettings`] are about.
     pub fn latents(&self) -> impl Iterator<Item = TensorView<'_>> {
-        let states = &self.pool.states;
-        (0..states.count()).filter_map(|state| states.current(state))
+        let spec = &self.pipeline.shared().spec;
+        let iteration = spec.settings_loop().and_then(|of| spec.iterations.get(of));
+        let states = iteration.into_iter().flat_map(|iteration| iteration.numbered());
+        states.filter_map(|(state, _)| self.pool.states.current(state))
     }
 
     /// Runs the final_only components; their outputs are then in the pool. In an iterative
@@ -556,7 +557,7 @@ impl Run {
             return Err(RequestError::NoLogits.into());
         }
         let no_frame = spec.nested.is_some() && !self.frames.any();
-        if no_frame || (spec.has_steps() && self.next_step.is_none()) {
+        if no_frame || (spec.own_loop().is_some() && self.next_step.is_none()) {
             return Err(RequestError::NoSteps.into());
         }
         self.run_asked(control, |index| {
@@ -657,7 +658,7 @@ impl Run {
             return value.ok_or_else(|| no_value("only inputs that you set can be read").into());
         }
         if let Some(input) = request::uncond_input(&found, spec) {
-            let value = self.pool.states.without(input);
+            let value = self.pool.states.without(found.index, input);
             return value.ok_or_else(|| no_value("only inputs that you set can be read").into());
         }
         let decoder = self.token_loop().map(|token_loop| token_loop.decoder);
@@ -754,7 +755,7 @@ fn feeds_logits(spec: &PipelineSpec) -> bool {
 }
 
 /// Settings that are for a loop, where there is none.
-fn refuse_steps(settings: &RunSettings, strategy: &'static str) -> Result<(), RequestError> {
+pub(super) fn refuse_steps(settings: &RunSettings, strategy: &'static str) -> Result<(), RequestError> {
     let given = [
         ("num_steps", settings.num_steps.is_some()),
         ("start_step", settings.start_step.is_some()),

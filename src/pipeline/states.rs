@@ -1,25 +1,29 @@
 use crate::component::{DataType, TensorError, TensorView};
-use crate::package::{Iteration, LoopState};
+use crate::package::{Iteration, LoopState, PipelineSpec};
 
 use super::convert::{read_floats, write_floats};
 use super::value::{Slot, Value};
 
-/// What goes from step to step of a denoiser, and what the step under way feeds it beside.
+/// What goes from step to step of denoisers, and what the step under way feeds one beside.
 #[derive(Default)]
 pub(super) struct States {
+    /// Those of all loops, one loop's after the other's.
     list: Vec<State>,
-    denoiser: usize,
     pub timestep: f64,
-    /// Whether a state that the host does not set starts as noise.
-    pub starts_as_noise: bool,
-    /// For each input of the denoiser, what stands in for it where guidance leaves the
+    /// For each input of each denoiser, what stands in for it where guidance leaves the
     /// conditioning out: the host's value, or zeros.
-    without: Vec<Value>,
+    without: Vec<Without>,
     zeros: Value,
+    /// The denoiser that the pass under way runs without its conditioning.
+    pub leaving_out: Option<usize>,
+}
+
+struct Without {
+    denoiser: usize,
+    /// One for each input.
+    values: Vec<Value>,
     /// The input that zeros stand in for.
     zeroed: Option<usize>,
-    /// Whether the pass under way leaves the conditioning out.
-    pub leaving_out: bool,
 }
 
 /// A step reads the state and writes another value, which then takes its place; a call may
@@ -28,6 +32,8 @@ pub(super) struct States {
 struct State {
     slot: Slot,
     spare: Value,
+    /// Whether it starts as noise if the host does not set it.
+    starts_as_noise: bool,
     /// The state as the model reads it, where that is not as it is.
     scaled: Value,
     /// The clean sample that the last step saw in it, float32.
@@ -38,19 +44,34 @@ struct State {
 }
 
 impl States {
-    /// `inputs` is the number of the denoiser's.
-    pub fn new(iteration: Option<&Iteration>, inputs: usize) -> Self {
-        let Some(iteration) = iteration else {
-            return States::default();
-        };
+    pub fn new(spec: &PipelineSpec) -> Self {
+        let without = spec.iterations.iter().map(|iteration| {
+            let component = spec.components.get(iteration.denoiser);
+            let inputs = component.map_or(0, |component| component.inputs.len());
+            Without {
+                denoiser: iteration.denoiser,
+                values: std::iter::repeat_with(Value::default).take(inputs).collect(),
+                zeroed: iteration.guidance.map(|guidance| guidance.input),
+            }
+        });
+        let count = spec
+            .iterations
+            .iter()
+            .map(|iteration| iteration.states.len())
+            .sum();
         States {
-            list: std::iter::repeat_with(State::default)
-                .take(iteration.states.len())
-                .collect(),
-            denoiser: iteration.denoiser,
-            without: std::iter::repeat_with(Value::default).take(inputs).collect(),
-            zeroed: iteration.guidance.map(|guidance| guidance.input),
+            list: std::iter::repeat_with(State::default).take(count).collect(),
+            without: without.collect(),
             ..States::default()
+        }
+    }
+
+    /// Says whether the states of a loop start as noise where the host does not set them.
+    pub fn start_as_noise(&mut self, iteration: &Iteration, noise: bool) {
+        for (index, _) in iteration.numbered() {
+            if let Some(state) = self.list.get_mut(index) {
+                state.starts_as_noise = noise;
+            }
         }
     }
 
@@ -81,27 +102,32 @@ impl States {
         }
     }
 
-    pub fn count(&self) -> usize {
-        self.list.len()
-    }
-
     /// What stands at an input of a component in a pass that leaves the conditioning out; `None`
     /// for what stands there in every pass.
     pub fn instead(&self, component: usize, input: usize) -> Option<TensorView<'_>> {
-        if !self.leaving_out || component != self.denoiser {
+        if self.leaving_out != Some(component) {
             return None;
         }
-        let zeros = || self.zeros.view().filter(|_| self.zeroed == Some(input));
-        self.without(input).or_else(zeros)
+        let mut all = self.without.iter();
+        let zeroed = all.find(|without| without.denoiser == component)?.zeroed;
+        let zeros = || self.zeros.view().filter(|_| zeroed == Some(input));
+        self.without(component, input).or_else(zeros)
     }
 
-    /// The host's value for an input in passes that leave the conditioning out.
-    pub fn without(&self, input: usize) -> Option<TensorView<'_>> {
-        self.without.get(input)?.view()
+    /// The host's value for an input of a denoiser in passes that leave the conditioning out.
+    pub fn without(&self, denoiser: usize, input: usize) -> Option<TensorView<'_>> {
+        let mut all = self.without.iter();
+        all.find(|without| without.denoiser == denoiser)?
+            .values
+            .get(input)?
+            .view()
     }
 
-    pub fn without_mut(&mut self, input: usize) -> Option<&mut Value> {
-        self.without.get_mut(input)
+    pub fn without_mut(&mut self, denoiser: usize, input: usize) -> Option<&mut Value> {
+        let mut all = self.without.iter_mut();
+        all.find(|without| without.denoiser == denoiser)?
+            .values
+            .get_mut(input)
     }
 
     /// Makes the zeros that stand in for the conditioning, as large as it is.
@@ -155,17 +181,20 @@ impl States {
         }
     }
 
-    /// Forgets every state: the loop begins anew.
-    pub fn forget(&mut self) {
-        for state in &mut self.list {
-            state.slot.front.clear();
-            state.slot.roll_back();
+    /// Forgets every state of a loop: it begins anew.
+    pub fn forget(&mut self, iteration: &Iteration) {
+        for (index, _) in iteration.numbered() {
+            if let Some(state) = self.list.get_mut(index) {
+                state.slot.front.clear();
+                state.slot.roll_back();
+            }
         }
     }
 
     /// Whether the loop can start without the host's value for a state.
-    pub fn can_start(&self, state: Option<&LoopState>) -> bool {
-        self.starts_as_noise && state.is_some_and(|state| state.shape.is_some())
+    pub fn can_start(&self, index: usize, state: Option<&LoopState>) -> bool {
+        let noise = self.list.get(index).is_some_and(|state| state.starts_as_noise);
+        noise && state.is_some_and(|state| state.shape.is_some())
     }
 
     pub fn slots(&mut self) -> impl Iterator<Item = &mut Slot> {

@@ -191,9 +191,9 @@ impl Run {
     pub(super) fn run_over_all(&mut self, index: usize, control: &RunControl) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
-        match &spec.iteration {
-            Some(iteration) if iteration.denoiser == index => self.denoise_all(spec, iteration, control),
-            _ => self.run_one(index, control),
+        match spec.loop_of(index) {
+            Some(of) => self.denoise_all(spec, of, control),
+            None => self.run_one(index, control),
         }
     }
 

@@ -66,12 +66,7 @@ impl Pool {
         iteration: &Iteration,
         moment: Unmasking<'_>,
     ) -> Result<(), PipelineError> {
-        for (index, state) in iteration
-            .states
-            .iter()
-            .enumerate()
-            .filter(|(_, state)| state.tokens)
-        {
+        for (index, state) in iteration.numbered().filter(|(_, state)| state.tokens) {
             let mut next = self.states.take_spare(index);
             let made = self.unmask_state(component, iteration, (index, state), moment, &mut next);
             self.states.put(index, next, made.is_ok());

@@ -2,5 +2,6 @@
 //! them on real backends, every component on each, in every mix.
 
 mod caches;
+mod loops;
 mod mixes;
 mod nested;

@@ -980,7 +980,7 @@ fn loops_that_are_malformed() {
         denoiser(),
         17,
         "pipeline.strategy.stages[1].strategy",
-        "more than one iterative stage",
+        "\"denoiser\" is the denoiser of two stages",
     );
     let with_phase = |phase: &str| {
         let inputs = "attention_mask_input: attention_mask, position_ids_input: position_ids";
