@@ -263,7 +263,8 @@ pub(super) fn timestep_dims(io: &ComponentIo, input: usize) -> Vec<InputDim> {
     dims.iter().map(size).collect()
 }
 
-/// The input that guidance leaves out: the host's, or at the end of an edge, of floats.
+/// What guidance leaves out: an input of floats that is the host's or at the end of an edge, if the
+/// package names one, else the prompt of a loop that makes tokens.
 pub(super) fn find_guidance(
     structure: &Structure,
     of: usize,
@@ -275,7 +276,11 @@ pub(super) fn find_guidance(
         return Ok(None);
     };
     let Some(said) = &iterative.conditioning_input else {
-        return Ok(None);
+        let masked = structure.scheduler(of).and_then(Scheduler::masked);
+        return Ok(masked.map(|_| Guidance {
+            input: None,
+            scale: iterative.guidance_scale,
+        }));
     };
     let input = port_index(&component.name, &io.inputs, "input", &said.value, &said.at)?;
     let given = inputs
@@ -296,7 +301,7 @@ pub(super) fn find_guidance(
             Err(mismatch(&component.name, port, &said.at, expected))
         }
         _ => Ok(Some(Guidance {
-            input,
+            input: Some(input),
             scale: iterative.guidance_scale,
         })),
     }

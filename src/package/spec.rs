@@ -132,8 +132,9 @@ pub(crate) struct Iteration {
 /// Classifier-free guidance: in each step the denoiser runs once without its conditioning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Guidance {
-    /// The input that is zeros then, or what the host has set for it.
-    pub input: usize,
+    /// The input that is zeros then, or what the host has set for it; `None` of a loop that makes
+    /// tokens, where those that it starts with are masks then.
+    pub input: Option<usize>,
     /// 1: none, unless the host says another.
     pub scale: f64,
 }

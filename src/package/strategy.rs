@@ -213,7 +213,10 @@ fn read_iterative(fields: &mut Fields<'_>, at: &Cursor<'_>) -> Result<IterativeD
             let expected = format!("a number from 0 to {}", Iteration::MAX_GUIDANCE);
             let range = 0.0..=Iteration::MAX_GUIDANCE;
             let value = scale.number_where(&expected, |value| range.contains(&value))?;
-            if value != 1.0 && conditioning_input.is_none() {
+            let masks = scheduler
+                .as_ref()
+                .is_some_and(|said| said.value.masked().is_some());
+            if value != 1.0 && conditioning_input.is_none() && !masks {
                 return Err(scale.invalid(
                     "the strategy names no cfg_conditioning_input, which guidance leaves out once in each step",
                 ));

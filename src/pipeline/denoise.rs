@@ -9,7 +9,9 @@
 //!
 //! With guidance (Ho, Salimans, "Classifier-free diffusion guidance", 2022) the denoiser runs
 //! twice, the second time without its conditioning, and its output is taken to be
-//! `without + scale · (with - without)`.
+//! `without + scale · (with - without)`. Of a masked diffusion the conditioning may be the prompt:
+//! without it every token that the loop began with is the mask (Nie et al., arXiv:2502.09992,
+//! "unsupervised classifier-free guidance", whose w is `scale - 1`).
 //!
 //! In a package without a token loop each step of the run is one of these, with the
 //! every_step components around it; of several loops those of the last one. Elsewhere a denoiser is
@@ -313,7 +315,7 @@ impl Run {
         self.stats.component_runs += 1;
         if steps.guidance_scale != 1.0 {
             check_control(control)?;
-            self.pool.leave_out(component, iteration)?;
+            self.pool.leave_out(component, iteration, steps.masked.as_ref())?;
             let passed = self
                 .pool
                 .execute(spec, sessions, iteration.denoiser, span, control);
@@ -441,19 +443,36 @@ impl Pool {
         Ok(())
     }
 
-    /// Puts what the denoiser has made aside, and zeros in the place of its conditioning.
-    fn leave_out(&mut self, component: &ComponentSpec, iteration: &Iteration) -> Result<(), PipelineError> {
+    /// Puts what the denoiser has made aside, and zeros in the place of its conditioning, or masks
+    /// in that of the prompt.
+    fn leave_out(
+        &mut self,
+        component: &ComponentSpec,
+        iteration: &Iteration,
+        masked: Option<&MaskedDiffusion>,
+    ) -> Result<(), PipelineError> {
         let denoiser = iteration.denoiser;
+        let conditioning = iteration.guidance.and_then(|guidance| guidance.input);
+        if let (None, Some(masked)) = (conditioning, masked) {
+            for (index, state) in iteration.numbered().filter(|(_, state)| state.tokens) {
+                let made = self
+                    .states
+                    .leave_out_prompt(index, i64::from(masked.mask_token_id));
+                if let (Err(error), Some(port)) = (made, component.io.inputs.get(state.input)) {
+                    return Err(at_port(component, port, error));
+                }
+            }
+        }
         if let Some(values) = self.components.get_mut(denoiser) {
             values.set_aside();
         }
-        if let Some(guidance) = iteration.guidance
-            && let Some(input) = component.inputs.get(guidance.input)
-            && let Some(given) = self.values().input(denoiser, guidance.input, input)
+        if let Some(conditioning) = conditioning
+            && let Some(input) = component.inputs.get(conditioning)
+            && let Some(given) = self.values().input(denoiser, conditioning, input)
         {
             let (dtype, shape) = (given.dtype(), Shape::from_slice(given.shape()));
             let made = self.states.write_zeros(dtype, &shape);
-            if let (Err(error), Some(port)) = (made, component.io.inputs.get(guidance.input)) {
+            if let (Err(error), Some(port)) = (made, component.io.inputs.get(conditioning)) {
                 return Err(at_port(component, port, error));
             }
         }

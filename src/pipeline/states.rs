@@ -1,7 +1,7 @@
-use crate::component::{DataType, TensorError, TensorView};
+use crate::component::{DataType, Shape, TensorError, TensorView};
 use crate::package::{Iteration, LoopState, PipelineSpec};
 
-use super::convert::{read_floats, write_floats};
+use super::convert::{read_floats, read_integers, write_floats, write_integers};
 use super::value::{Slot, Value};
 
 /// What goes from step to step of denoisers, and what the step under way feeds one beside.
@@ -41,6 +41,8 @@ struct State {
     spare_clean: Value,
     /// Of tokens: for each sequence the positions that were the mask before the first step.
     masked: Vec<Vec<usize>>,
+    /// Of tokens: the state as the model reads it where guidance leaves out what the loop began with.
+    unprompted: Value,
 }
 
 impl States {
@@ -51,7 +53,7 @@ impl States {
             Without {
                 denoiser: iteration.denoiser,
                 values: std::iter::repeat_with(Value::default).take(inputs).collect(),
-                zeroed: iteration.guidance.map(|guidance| guidance.input),
+                zeroed: iteration.guidance.and_then(|guidance| guidance.input),
             }
         });
         let count = spec
@@ -83,7 +85,10 @@ impl States {
     /// A state as the denoiser reads it.
     pub fn fed(&self, index: usize) -> Option<TensorView<'_>> {
         let state = self.list.get(index)?;
-        state.scaled.view().or_else(|| state.slot.current())
+        let unprompted = state.unprompted.view().filter(|_| self.leaving_out.is_some());
+        unprompted
+            .or_else(|| state.scaled.view())
+            .or_else(|| state.slot.current())
     }
 
     /// The clean sample that the last step saw in a state.
@@ -149,6 +154,32 @@ impl States {
         let bytes = state.scaled.write(current.dtype(), current.shape())?;
         let values = scratch.iter().map(|&value| (f64::from(value) * factor) as f32);
         write_floats(current.dtype(), bytes, values);
+        Ok(())
+    }
+
+    /// Makes what the denoiser reads of a state of tokens in passes that leave out its conditioning:
+    /// the mask in the place of each token that the loop began with.
+    pub fn leave_out_prompt(&mut self, index: usize, mask: i64) -> Result<(), TensorError> {
+        let Some(state) = self.list.get_mut(index) else {
+            return Ok(());
+        };
+        let Some(current) = state.slot.current() else {
+            return Ok(());
+        };
+        let mut ids = Vec::new();
+        read_integers(current, &mut ids);
+        let length = current.shape().last().copied().unwrap_or(1);
+        let length = usize::try_from(length).unwrap_or(0).max(1);
+        for (ids, made) in ids.chunks_mut(length).zip(&state.masked) {
+            let mut made = made.iter().copied().peekable();
+            for (place, id) in ids.iter_mut().enumerate() {
+                if made.next_if_eq(&place).is_none() {
+                    *id = mask;
+                }
+            }
+        }
+        let (dtype, shape) = (current.dtype(), Shape::from_slice(current.shape()));
+        write_integers(dtype, state.unprompted.write(dtype, &shape)?, ids.into_iter());
         Ok(())
     }
 

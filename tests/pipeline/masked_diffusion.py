@@ -9,6 +9,9 @@ for each step of each block. Two things differ, and are written here as the libr
 the mask is no token to be chosen, and steps and positions that are no multiples of the blocks and
 steps are shared out, the larger shares first. u is that of src/generation/noise.rs.
 
+With guidance the model is asked a second time, with masks in the places of the prompt, and its
+logits are un + (w + 1) * (logits - un), w of the paper being the scale less one.
+
 The model's logits are multiples of 1/8, and so exact in float32, of the tokens it reads.
 """
 
@@ -52,7 +55,17 @@ def shares(total, parts):
     return [total // parts + (part < total % parts) for part in range(parts)]
 
 
-def sample(ids, steps, temperature, block_length, remasking):
+def guided(ids, prompt, scale):
+    rows = logits(ids)
+    if scale == 1:
+        return rows
+    without = logits([MASK if place in prompt else id for place, id in enumerate(ids)])
+    w = scale - 1
+    return [[un + (w + 1) * (own - un) for own, un in zip(*pair)] for pair in zip(rows, without)]
+
+
+def sample(ids, steps, temperature, block_length, remasking, scale):
+    prompt = {place for place, id in enumerate(ids) if id != MASK}
     masked = [place for place, id in enumerate(ids) if id == MASK]
     length = block_length or len(masked)
     blocks = [masked[start : start + length] for start in range(0, len(masked), length)]
@@ -61,7 +74,7 @@ def sample(ids, steps, temperature, block_length, remasking):
         for count in shares(len(block), block_steps):
             draw += 1
             found = []
-            rows = logits(ids)
+            rows = guided(ids, prompt, scale)
             for place in block:
                 if ids[place] != MASK:
                     continue
@@ -76,7 +89,9 @@ def sample(ids, steps, temperature, block_length, remasking):
                 if remasking == "random":
                     confidence = uniform(place, 1 << 31, draw)
                 else:
-                    confidence = math.exp(row[token]) / sum(math.exp(logit) for logit in row)
+                    # Of rows that differ by a number the same.
+                    shifted = [math.exp(logit - max(row)) for logit in row]
+                    confidence = shifted[token] / sum(shifted)
                 found.append((-confidence, place, token))
             for _, place, token in sorted(found)[:count]:
                 ids[place] = token
@@ -87,6 +102,15 @@ def sample(ids, steps, temperature, block_length, remasking):
 def main():
     prompt = [3, 1, 4]
     cases = []
+    settings = [
+        (0, "low_confidence", 1),
+        (0, "random", 1),
+        (0.5, "low_confidence", 1),
+        (1, "random", 1),
+        (0, "low_confidence", 1.5),
+        (0.5, "low_confidence", 3),
+        (1, "random", 0),
+    ]
     for ids, steps, block_length in [
         (prompt + [MASK] * 8, 8, None),
         (prompt + [MASK] * 8, 4, None),
@@ -95,12 +119,7 @@ def main():
         (prompt + [MASK] * 3 + [2] + [MASK] * 4 + [5], 5, 3),
         ([MASK] * 6, 3, 6),
     ]:
-        for temperature, remasking in [
-            (0, "low_confidence"),
-            (0, "random"),
-            (0.5, "low_confidence"),
-            (1, "random"),
-        ]:
+        for temperature, remasking, scale in settings:
             cases.append(
                 {
                     "ids": ids,
@@ -108,7 +127,8 @@ def main():
                     "block_length": block_length,
                     "temperature": temperature,
                     "remasking": remasking,
-                    "after": sample(list(ids), steps, temperature, block_length, remasking),
+                    "guidance_scale": scale,
+                    "after": sample(list(ids), steps, temperature, block_length, remasking, scale),
                 }
             )
     lines = ",\n".join("    " + json.dumps(case) for case in cases)

@@ -1,7 +1,7 @@
 //! Masked diffusion against a straight evaluation of the published algorithm, which
 //! masked_diffusion.py has written down, and what a package and a run may say of it.
 
-use oxpipe::component::{CancelToken, ComponentTensor, DataType, RunControl};
+use oxpipe::component::{CancelToken, ComponentErrorKind, ComponentTensor, DataType, RunControl};
 use oxpipe::pipeline::{ErrorKind, Pipeline, Run, RunSettings};
 use serde_json::Value;
 
@@ -99,7 +99,13 @@ fn tokens_are_those_of_the_published_algorithm() {
         }
         let yaml = METADATA
             .replace("{kind: masked_diffusion, mask_token_id: 11}", &config.to_string())
-            .replace("num_steps: 4", &format!("num_steps: {}", case["steps"]));
+            .replace(
+                "num_steps: 4",
+                &format!(
+                    "num_steps: {}\n    guidance_scale: {}",
+                    case["steps"], case["guidance_scale"]
+                ),
+            );
         for (name, dtype) in [("int64", DataType::Int64), ("int32", DataType::Int32)] {
             let pipeline = open(&yaml, vec![("denoiser", model(name))]).unwrap();
             let settings = RunSettings {
@@ -116,7 +122,61 @@ fn tokens_are_those_of_the_published_algorithm() {
                 assert_eq!(current(&run), integers(after), "step {step} of {case}");
             }
             assert!(run.finished().is_some());
+            // Guidance asks the model twice.
+            let passes = if case["guidance_scale"] == 1 { 1 } else { 2 };
+            assert_eq!(
+                run.stats().component_runs,
+                passes * case["steps"].as_u64().unwrap()
+            );
         }
+    }
+}
+
+/// The run's scale wins over the package's, and a pass that fails leaves nothing behind.
+#[test]
+fn guidance_by_the_run() {
+    let yaml = METADATA.replace("num_steps: 4", "num_steps: 4\n    guidance_scale: 3");
+    let document: Value = serde_json::from_str(include_str!("masked_diffusion.json")).unwrap();
+    let cases = document["cases"].as_array().unwrap();
+    let prompt = [3, 1, 4, 11, 11, 11, 11, 11, 11, 11, 11];
+    let plain = cases.iter().find(|case| {
+        integers(&case["ids"]) == prompt
+            && case["steps"] == 4
+            && case["temperature"] == 0
+            && case["remasking"] == "low_confidence"
+            && case["guidance_scale"] == 1
+    });
+    let expected = integers(plain.unwrap()["after"].as_array().unwrap().last().unwrap());
+    let made = |scale: Option<f64>, failing: Option<usize>| {
+        let fake = model("int64");
+        let watch = fake.watch();
+        let pipeline = open(&yaml, vec![("denoiser", fake)]).unwrap();
+        assert_eq!(
+            pipeline.package().iteration.as_ref().unwrap().guidance_scale,
+            Some(3.0)
+        );
+        let settings = RunSettings {
+            guidance_scale: scale,
+            ..RunSettings::default()
+        };
+        let mut run = start(&pipeline, &settings, &prompt);
+        watch.with(|watched| {
+            watched.fail_at = failing;
+            watched.fail_with = Some(ComponentErrorKind::Cancelled);
+        });
+        while run.finished().is_none() {
+            let before = run.get_tensor("denoiser.ids").map(|_| current(&run)).ok();
+            if run.step(&RunControl::default()).is_err() {
+                assert_eq!(run.get_tensor("denoiser.ids").map(|_| current(&run)).ok(), before);
+            }
+        }
+        current(&run)
+    };
+    assert_eq!(made(Some(1.0), None), expected);
+    let guided = made(None, None);
+    assert_ne!(guided, expected);
+    for failing in 0..8 {
+        assert_eq!(made(None, Some(failing)), guided, "failing at {failing}");
     }
 }
 
