@@ -6,6 +6,7 @@
 mod control;
 mod exit;
 mod harness;
+mod in_place;
 mod models;
 mod outputs;
 mod values;

@@ -423,6 +423,43 @@ fn an_inner_decoder_without_a_cache_reads_all_of_the_frame() {
     });
 }
 
+/// S = the last position of all that it reads.
+fn token_talker_without_cache() -> Vec<u8> {
+    let model = Model::new()
+        .input("ids", INT64, "[batch, s]")
+        .input("positions", INT64, "[batch, s]")
+        .output("hidden", FLOAT, "[batch, s, 2]")
+        .initializer(Tensor::ints("axis_2", &[1], &[2]))
+        .initializer(Tensor::floats("two", &[], &[2.0]))
+        .initializer(Tensor::floats("both", &[2], &[1.0, 1.0]))
+        .node(Node::new("Cast", &["positions"], &["place"]).int("to", FLOAT.into()))
+        .node(Node::new("Unsqueeze", &["place", "axis_2"], &["state"]))
+        .node(Node::new("Mul", &["state", "both"], &["hidden"]))
+        .node(Node::new("Add", &["state", "two"], &["token"]));
+    logits(model, "token").encode()
+}
+
+#[test]
+fn an_outer_decoder_without_a_cache_reads_all_of_its_tokens() {
+    let metadata = TOKENS.replace("        kv_inputs: [past]\n        kv_outputs: [present]\n", "");
+    let models = vec![
+        ("talker", token_talker_without_cache()),
+        ("predictor", code_predictor()),
+        ("vocoder", vocoder()),
+    ];
+    TestPackage::new(&metadata, models).for_each_mix(|pipeline| {
+        let forever = RunSettings {
+            stop_on_eos: false,
+            ..RunSettings::default()
+        };
+        let mut run = Run::new(pipeline, &forever).unwrap();
+        run.append_tokens(&[7, 7]).unwrap();
+        check(&mut run, &[1, 2, 3, 4], FinishReason::MaxTokens);
+        run.rewind(3).unwrap();
+        assert_eq!(run.step(&RunControl::default()).unwrap().codes, codes(2));
+    });
+}
+
 #[test]
 fn a_pre_embedder_reads_the_frame_before() {
     with_embeddings(false).for_each_mix(|pipeline| {
