@@ -24,7 +24,7 @@ use super::{Location, PackageError, PackageErrorKind};
 /// The most layers that a model may have.
 const MAX_LAYERS: u64 = 10_000;
 /// The most stages that a decoder may be cut into.
-const MAX_STAGES: usize = 1000;
+const MAX_STAGES: usize = 256;
 
 /// Reads a document: what it declares without the ports, and the names of these.
 pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), PackageError> {

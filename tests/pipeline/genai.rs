@@ -219,7 +219,7 @@ fn more_stages_than_anybody_has() {
     );
     let error = open(&decoder_files(&config)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadPackage);
-    assert!(error.to_string().contains("more components than 1000"), "{error}");
+    assert!(error.to_string().contains("more components than 256"), "{error}");
 }
 
 /// A config that names no port, no layers and no length: ports that the graph has go by the names
