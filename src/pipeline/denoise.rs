@@ -203,7 +203,7 @@ impl Run {
         let started = Instant::now();
         self.check_request()?;
         let ran_before = self.stats.component_runs;
-        let prompt = self.run_stale(&[Phase::PromptOnly], control);
+        let prompt = self.run_stale(&[Phase::PromptOnly], |_| true, control);
         self.settle(prompt)?;
         let mut timings = Timings::default();
         if self.stats.component_runs > ran_before {

@@ -129,6 +129,34 @@ impl Activity {
     }
 }
 
+/// Of each component, whether one of those that are asked for reads what comes of it.
+pub(super) fn feeding(spec: &PipelineSpec, asked: impl Fn(usize) -> bool) -> Vec<bool> {
+    let mut feeding = vec![false; spec.components.len()];
+    // Readers before what they read.
+    for &index in spec.order.iter().rev() {
+        if !asked(index) && feeding.get(index) != Some(&true) {
+            continue;
+        }
+        let inputs = spec.components.get(index).into_iter().flat_map(|one| &one.inputs);
+        for input in inputs {
+            let from = match input.source {
+                InputSource::Edge(from) => Some(from.component),
+                InputSource::LoopResult { state } => {
+                    spec.loop_state(state).map(|(iteration, _)| iteration.denoiser)
+                }
+                _ => None,
+            };
+            let merged = input.merges.iter().map(|merge| merge.features.component);
+            for from in from.into_iter().chain(merged) {
+                if let Some(feeds) = feeding.get_mut(from) {
+                    *feeds = true;
+                }
+            }
+        }
+    }
+    feeding
+}
+
 fn missing(component: &ComponentSpec, port: &Port, from: &str) -> RequestError {
     RequestError::MissingInput {
         component: component.name.clone(),

@@ -595,9 +595,22 @@ impl Run {
     ) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
-        let checked = self.activity.check(spec, &self.pool, |index, _| asked(index));
+        // What they read of the prompt may have changed since the last step.
+        let feeding = request::feeding(spec, &asked);
+        let stale: Vec<bool> = feeding
+            .iter()
+            .zip(&self.activity.fresh)
+            .zip(&spec.components)
+            .map(|((feeds, fresh), component)| *feeds && !fresh && component.phase == Phase::PromptOnly)
+            .collect();
+        let is_stale = |index: usize| stale.get(index) == Some(&true);
+        let checked = self
+            .activity
+            .check(spec, &self.pool, |index, _| asked(index) || is_stale(index));
         self.activity.checked = false;
         checked?;
+        let prompt = self.run_stale(&[Phase::PromptOnly], is_stale, control);
+        self.settle(prompt)?;
         self.publish_output_ids()?;
         for &index in spec.order.iter().filter(|&&index| asked(index)) {
             if self.activity.active.get(index) == Some(&true) {

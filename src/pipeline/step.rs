@@ -22,7 +22,7 @@ impl Run {
         let started = Instant::now();
         self.check_request()?;
         let mut timings = Timings::default();
-        let outcome = self.run_stale(&STEP_PHASES, control);
+        let outcome = self.run_stale(&STEP_PHASES, |_| true, control);
         self.settle(outcome)?;
         timings.prompt_components = started.elapsed();
         timings.total = timings.prompt_components;
@@ -48,7 +48,7 @@ impl Run {
             self.restart_cache()?;
         }
         let ran_before = self.stats.component_runs;
-        let prompt = self.run_stale(&[Phase::PromptOnly], control);
+        let prompt = self.run_stale(&[Phase::PromptOnly], |_| true, control);
         self.settle(prompt)?;
         if self.stats.component_runs > ran_before {
             timings.prompt_components = started.elapsed();
@@ -169,13 +169,19 @@ impl Run {
         })
     }
 
-    /// Runs the components of these phases whose values are not there or no longer good.
-    pub(super) fn run_stale(&mut self, phases: &[Phase], control: &RunControl) -> Result<(), PipelineError> {
+    /// Runs the components of these phases, those of them that are `wanted`, whose values are not
+    /// there or no longer good.
+    pub(super) fn run_stale(
+        &mut self,
+        phases: &[Phase],
+        wanted: impl Fn(usize) -> bool,
+        control: &RunControl,
+    ) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
         for &index in &spec.order {
             let fresh = self.activity.fresh.get(index) == Some(&true);
-            if fresh || !self.runs_in(spec, index, phases) {
+            if fresh || !wanted(index) || !self.runs_in(spec, index, phases) {
                 continue;
             }
             self.run_over_all(index, control)?;

@@ -117,6 +117,65 @@ fn an_input_beside_the_loop_takes_no_step() {
     assert_eq!(event.progress, Some(Progress { done: 1, count: 4 }));
 }
 
+/// What the components at the end read of the prompt's is what the host has set by then.
+#[test]
+fn the_end_reads_what_the_prompt_has_become() {
+    let yaml = GOOD.replace(
+        "  dataflow:\n",
+        "    tint: {filename: t.onnx}\n  dataflow:\n    - {from: tint.color, to: vae.color}\n",
+    );
+    let vae = Fake::new(
+        io(
+            &["latent:float32[m,n]", "color:float32[m,n]"],
+            &["image:float32[m,n]"],
+        ),
+        |call| {
+            let (latent, color) = (call.floats("latent"), call.floats("color"));
+            let sum: Vec<f32> = latent.iter().zip(color).map(|(a, b)| a + b).collect();
+            Ok(vec![("image", float_tensor(call.tensor("latent").shape(), &sum))])
+        },
+    );
+    let tint = times(1000.0, "x", "color");
+    let runs = tint.watch();
+    let sessions = vec![
+        ("encoder", times(2.0, "x", "hidden")),
+        ("denoiser", denoiser()),
+        ("preview", times(-1.0, "latent", "image")),
+        ("vae", vae),
+        ("tint", tint),
+    ];
+    let pipeline = open(&yaml, sessions).unwrap();
+    let control = RunControl::default();
+    let mut run = start(&pipeline, &RunSettings::default());
+    let set = |run: &mut Run, color: f32| {
+        run.set_input("tint.x", float_tensor(&[1, 2], &[color; 2]).view())
+            .unwrap();
+    };
+    set(&mut run, 1.0);
+    run.generate(&control, &mut |_, _| ControlFlow::Continue(()))
+        .unwrap();
+    for (color, count) in [(1.0, 1), (3.0, 2), (3.0, 2)] {
+        set(&mut run, color);
+        run.finish(&control).unwrap();
+        let expected: Vec<f32> = after(&TIMESTEPS)
+            .iter()
+            .map(|value| value + 1000.0 * color)
+            .collect();
+        assert_eq!(floats(run.get_tensor("vae.image").unwrap()), expected);
+        assert_eq!(runs.runs(), count);
+    }
+    // What fails leaves what there was.
+    set(&mut run, 4.0);
+    runs.fail_next(failure());
+    assert_eq!(run.finish(&control).unwrap_err().kind(), ErrorKind::RunFailed);
+    run.clear_input("tint.x").unwrap();
+    assert_eq!(run.finish(&control).unwrap_err().kind(), ErrorKind::MissingInput);
+    set(&mut run, 5.0);
+    run.finish(&control).unwrap();
+    let expected: Vec<f32> = after(&TIMESTEPS).iter().map(|value| value + 5000.0).collect();
+    assert_eq!(floats(run.get_tensor("vae.image").unwrap()), expected);
+}
+
 /// y = factor * x, of any shape.
 fn times(factor: f32, from: &'static str, to: &'static str) -> Fake {
     let (input, output) = (format!("{from}:float32[m,n]"), format!("{to}:float32[m,n]"));
