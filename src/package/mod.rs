@@ -14,6 +14,7 @@ mod error;
 mod files;
 mod first_pass;
 mod genai;
+mod genai_names;
 mod genai_ports;
 mod generation_defaults;
 mod hugging_face;

@@ -180,7 +180,7 @@ pub(super) fn check(declaration: &Declaration, edges: &[Edge], phases: &[Phase])
         let (Some(from), Some(to)) = (phases.get(edge.from_component), phases.get(edge.to)) else {
             continue;
         };
-        if rank(&from) > rank(&to) {
+        if rank(from) > rank(to) {
             let name = |index: usize| {
                 declaration
                     .components

@@ -1,7 +1,7 @@
 //! A loaded pipeline and its runs: the pool of values, phases, the step loop.
 //!
-//! [`Pipeline`] is shared by any number of [`Run`]s. `open` puts a pipeline together, `run`
-//! is what a caller does with one request, `step` the loop over tokens, `nested` the one inside
+//! [`Pipeline`] is shared by any number of [`Run`]s. `open` puts a pipeline together and `placement`
+//! says where its caches lie; `run`, with `inputs` and `finish`, is what a caller does with one request, `step` the loop over tokens, `nested` the one inside
 //! of a step that is a frame of codes, `denoise` the one of an iterative package, `pool` the
 //! values and `execute` the one place that calls a component.
 //! Nothing here reads files or knows which backends exist.
@@ -14,13 +14,19 @@ mod describe;
 mod error;
 mod event;
 mod execute;
+mod finish;
+mod info;
+mod inputs;
+mod loop_steps;
 mod media;
 mod merge;
 mod nested;
 mod open;
+mod placement;
 mod pool;
 mod request;
 mod run;
+mod settings;
 mod states;
 mod step;
 mod transcript;
@@ -30,11 +36,10 @@ mod value;
 pub use crate::package::Phase;
 pub use error::{ErrorKind, PipelineError, RequestError};
 pub use event::{Event, Progress, Timings, Usage};
-pub use open::{
-    ComponentEstimate, ComponentInfo, Estimate, IterationInfo, LoadProgress, NestedInfo, OnProgress,
-    PackageInfo, Pipeline, PipelineOptions,
-};
-pub use run::{Run, RunSettings, RunStats};
+pub use info::{ComponentInfo, IterationInfo, NestedInfo, PackageInfo};
+pub use open::{ComponentEstimate, Estimate, LoadProgress, OnProgress, Pipeline, PipelineOptions};
+pub use run::{Run, RunStats};
+pub use settings::RunSettings;
 
 /// The most steps that the loop of an iterative package may have.
 pub const MAX_STEPS: usize = crate::package::Iteration::MAX_STEPS;

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::component::{
-    Backend, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, ModelSource, RunControl,
+    ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, ModelSource, RunControl,
 };
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
-    Buffer, ComponentSpec, InputDim, InputSource, InputSpec, Iteration, ModelOutline, OutputRef, OutputRole,
-    OutputSpec, Package, PackageError, PackageErrorKind, PackageSource, Phase, PipelineSpec, Resolved, Said,
-    Scheduler,
+    InputSource, Iteration, ModelOutline, OutputRole, Package, PackageError, PackageErrorKind, PackageSource,
+    PipelineSpec, Resolved, Said, Scheduler,
 };
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, SpecialTokens, Tokenizer};
 
 use super::execute::{SharedSession, check_control};
+use super::info::{ComponentInfo, PackageInfo, package_info};
+use super::placement::grow_in_place;
 use super::{PipelineError, RequestError, backend, describe};
 
 /// How a pipeline is opened.
@@ -43,74 +44,6 @@ pub struct PipelineOptions {
     /// How the native runtime keeps KV caches.
     #[cfg(feature = "native")]
     pub kv_cache_dtype: crate::native::KvCacheDtype,
-}
-
-/// A component of an open pipeline.
-#[derive(Clone, Debug)]
-pub struct ComponentInfo {
-    pub name: String,
-    /// The package's word for what it is: `decoder`, `vision_encoder`, ...; may be empty.
-    pub component_type: String,
-    /// Relative to the package.
-    pub file: String,
-    pub backend: Backend,
-    /// Why that backend.
-    pub reason: String,
-    pub phase: Phase,
-    /// Set when it only runs if the request brings that modality.
-    pub when_present: Option<String>,
-    pub io: ComponentIo,
-}
-
-/// What the package is.
-#[derive(Clone, Debug)]
-pub struct PackageInfo {
-    /// `inference_metadata`, later `genai_config` and `huggingface`.
-    pub format: &'static str,
-    /// The metadata file that was taken.
-    pub metadata_file: PathBuf,
-    /// `autoregressive`, `nested_autoregressive`, `single_pass`, `iterative` or `composite`.
-    pub strategy: &'static str,
-    /// The component that chooses tokens, if there is a token loop.
-    pub decoder: Option<String>,
-    /// The loop inside of each of the decoder's steps, if they are frames of codes.
-    pub nested: Option<NestedInfo>,
-    /// The loop of an iterative strategy, alone or as a stage; of several the one that
-    /// [`RunSettings`](super::RunSettings) are about.
-    pub iteration: Option<IterationInfo>,
-    /// All loops, in the order of the stages.
-    pub iterations: Vec<IterationInfo>,
-    /// Any of these ends the text.
-    pub eos_token_ids: Vec<i32>,
-    /// The most tokens that a sequence may have, if the package says so.
-    pub context_length: Option<u64>,
-}
-
-/// A decoder that makes the codes of a frame for each step of another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NestedInfo {
-    /// The inner decoder.
-    pub inner: String,
-    /// Codes of a frame.
-    pub num_code_groups: usize,
-    /// Who makes the outer decoder's input of the frame before, if it does not read tokens.
-    pub pre_embedder: Option<String>,
-    /// Who makes its first input of the prompt.
-    pub prefill_embedder: Option<String>,
-}
-
-/// A component that runs again and again over what it made.
-#[derive(Clone, Debug, PartialEq)]
-pub struct IterationInfo {
-    pub denoiser: String,
-    /// The inputs that take what the step before has made, in the order of the package's edges.
-    pub looped_inputs: Vec<String>,
-    pub num_steps: usize,
-    pub start_step: usize,
-    /// `ddim`, `euler`, ...
-    pub scheduler: Option<&'static str>,
-    /// Set where guidance is possible; 1 is none.
-    pub guidance_scale: Option<f64>,
 }
 
 /// How far loading is; given before each component and once at the end.
@@ -356,39 +289,7 @@ impl Pipeline {
                 }
             })
             .collect();
-        let decoder = spec
-            .token_loop
-            .and_then(|token_loop| spec.components.get(token_loop.decoder));
-        let iterations: Vec<IterationInfo> = spec
-            .iterations
-            .iter()
-            .filter_map(|iteration| iteration_info(&spec, iteration))
-            .collect();
-        let info = PackageInfo {
-            format: package.format,
-            metadata_file: package.metadata_file.clone(),
-            strategy: spec.strategy,
-            decoder: decoder.map(|component| component.name.clone()),
-            nested: spec.nested.map(|nested| {
-                let name = |index: usize| {
-                    let component = spec.components.get(index);
-                    component.map_or(String::new(), |component| component.name.clone())
-                };
-                let pre = nested.pre_embedder;
-                NestedInfo {
-                    inner: name(nested.inner),
-                    num_code_groups: nested.groups,
-                    pre_embedder: pre.map(|pre| name(pre.component)),
-                    prefill_embedder: pre
-                        .and_then(|pre| pre.prefill)
-                        .map(|prefill| name(prefill.component)),
-                }
-            }),
-            iteration: spec.settings_loop().and_then(|of| iterations.get(of).cloned()),
-            iterations,
-            eos_token_ids: spec.eos_token_ids.clone(),
-            context_length: spec.context_length,
-        };
+        let info = package_info(package, &spec);
         Ok(Pipeline(Arc::new(PipelineShared {
             sessions: opened
                 .into_iter()
@@ -473,22 +374,6 @@ impl Pipeline {
     }
 }
 
-fn iteration_info(spec: &PipelineSpec, iteration: &Iteration) -> Option<IterationInfo> {
-    let component = spec.components.get(iteration.denoiser)?;
-    let looped = iteration
-        .states
-        .iter()
-        .filter_map(|state| component.io.inputs.get(state.input));
-    Some(IterationInfo {
-        denoiser: component.name.clone(),
-        looped_inputs: looped.map(|port| port.name.clone()).collect(),
-        num_steps: iteration.num_steps,
-        start_step: iteration.start_step,
-        scheduler: iteration.scheduler.as_ref().map(|said| said.value.name()),
-        guidance_scale: iteration.guidance.map(|guidance| guidance.scale),
-    })
-}
-
 /// That the scheduler has as many steps as the package asks for. Fractions of timesteps that an
 /// integer input loses are a warning.
 fn check_schedule(
@@ -554,127 +439,6 @@ fn check_mask(
         }
     }
     Ok(())
-}
-
-/// Notes which caches a component makes longer where they lie: those of which its session says
-/// so, unless a component reads the output too. Buffers of no fixed size need be none if all of
-/// a component's are such: they are as any other cache. Other buffers are overwritten, or two take
-/// turns.
-fn grow_in_place(spec: &mut PipelineSpec, opened: &[OpenedComponent]) -> Result<(), PipelineError> {
-    let inputs = spec.components.iter().flat_map(|component| &component.inputs);
-    let routed: Vec<OutputRef> = inputs
-        .filter_map(|input| match input.source {
-            InputSource::Edge(from) => Some(from),
-            _ => None,
-        })
-        .collect();
-    for (component, (values, opened)) in spec.components.iter_mut().zip(opened).enumerate() {
-        let mut growing = Vec::new();
-        for known in opened.session.in_place_caches() {
-            let output = known.present;
-            let source = values.inputs.get(known.past).map(|input| input.source);
-            let is_read = routed.contains(&OutputRef { component, output });
-            if let Some(OutputRole::Present { axis, buffer, .. }) =
-                values.outputs.get(output).map(|output| &output.role)
-                && source == Some(InputSource::Past { output })
-                && *axis == known.axis
-                && !is_read
-                && buffer.is_none_or(|buffer| buffer.capacity.is_none())
-            {
-                growing.push((known.past, output));
-            }
-        }
-        // The graph may have one name for the dims of all of them.
-        let is_left = |(output, spec): (usize, &OutputSpec)| {
-            matches!(spec.role, OutputRole::Present { buffer: Some(_), .. })
-                && !growing.iter().any(|(_, grown)| *grown == output)
-        };
-        let keeps_buffers = values.outputs.iter().enumerate().any(is_left);
-        for (past, output) in growing {
-            if let Some(OutputSpec {
-                role: OutputRole::Present { in_place, buffer, .. },
-                ..
-            }) = values.outputs.get_mut(output)
-                && (buffer.is_none() || !keeps_buffers)
-            {
-                *in_place = Some(past);
-                *buffer = None;
-            }
-        }
-        share_buffers(component, values, opened.session.as_ref(), &routed);
-        for (output, (values, port)) in values.outputs.iter_mut().zip(&values.io.outputs).enumerate() {
-            let OutputRole::Present {
-                in_place: Some(past),
-                buffer: Some(buffer),
-                ..
-            } = &mut values.role
-            else {
-                continue;
-            };
-            if routed.contains(&OutputRef { component, output }) {
-                return Err(RequestError::InvalidSetting {
-                    what: "kv_update",
-                    message: format!("the buffer \"{}\" is read by another component too", port.name),
-                }
-                .into());
-            }
-            buffer.shared = opened.session.overwrites(*past, output);
-        }
-    }
-    Ok(())
-}
-
-/// Makes caches that a component would make anew in each step buffers, if its session takes all of
-/// them as such and nothing else has to do with how long they are.
-fn share_buffers(
-    component: usize,
-    values: &mut ComponentSpec,
-    session: &dyn ComponentSession,
-    routed: &[OutputRef],
-) {
-    let mut shared = Vec::new();
-    for (output, spec) in values.outputs.iter().enumerate() {
-        let OutputRole::Present { in_place, .. } = &spec.role else {
-            continue;
-        };
-        let mut inputs = values.inputs.iter();
-        let past = inputs.position(|input| input.source == InputSource::Past { output });
-        match past {
-            Some(past)
-                if in_place.is_none()
-                    && session.takes_buffer(past, output)
-                    && !routed.contains(&OutputRef { component, output }) =>
-            {
-                shared.push((past, output));
-            }
-            _ => return,
-        }
-    }
-    let takes_size = |input: &InputSpec| {
-        let absent = input.absent.iter().flat_map(|absent| &absent.dims);
-        let is_past = |input: usize| shared.iter().any(|(past, _)| *past == input);
-        input
-            .dims
-            .iter()
-            .chain(absent)
-            .any(|dim| matches!(dim, InputDim::SameAs { input, .. } if is_past(*input)))
-    };
-    if values.inputs.iter().any(takes_size) {
-        return;
-    }
-    for (past, output) in shared {
-        if let Some(OutputSpec {
-            role: OutputRole::Present { in_place, buffer, .. },
-            ..
-        }) = values.outputs.get_mut(output)
-        {
-            *in_place = Some(past);
-            *buffer = Some(Buffer {
-                capacity: None,
-                shared: true,
-            });
-        }
-    }
 }
 
 /// How many token ids the model knows, as far as the decoder's logits and the tokenizer tell.

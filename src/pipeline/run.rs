@@ -2,74 +2,25 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::component::{ComponentError, DataType, RunControl, TensorView, check_value};
+use crate::component::{RunControl, TensorView};
 use crate::generation::{FinishReason, StopConditions, log_probability};
 use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec, TokenLoop};
 
-use super::convert::write_integers;
-use super::denoise::Steps;
+use super::loop_steps::Steps;
 use super::media::Media;
 use super::nested::Frames;
 use super::open::vocabulary;
 use super::pool::{Pool, at_port};
 use super::request::{self, Activity};
+use super::settings::{RunSettings, check_settings};
 use super::step::follows_tokens;
 use super::transcript::Transcript;
 use super::{Event, Pipeline, PipelineError, RequestError, Timings};
 
 /// The port that the loop publishes on the decoder, unless the graph has one of that name.
-const OUTPUT_IDS: &str = "output_ids";
+pub(super) const OUTPUT_IDS: &str = "output_ids";
 /// The same where its steps are frames of codes.
 pub(super) const OUTPUT_CODES: &str = "output_codes";
-
-/// How a run generates.
-#[derive(Clone, Debug)]
-pub struct RunSettings {
-    /// Tokens to choose after each append; wins over the package's own limit. `None` takes
-    /// the package's, or none at all.
-    pub max_tokens: Option<u64>,
-    /// Whether an end token of the package finishes the run.
-    pub stop_on_eos: bool,
-    /// The most tokens that one pass feeds; `None` feeds a whole prompt at once.
-    pub chunk_size: Option<usize>,
-    /// Whether a pass over several tokens keeps the logits of all of them. Choosing a token
-    /// needs the last position's alone, and to compute no others saves a good part of a
-    /// prompt's work.
-    pub all_logits: bool,
-    /// Steps of an iterative package's loop; `None` takes the package's. Where it has several, this
-    /// and what follows are of the last one, whose steps are those of the run if it chooses no
-    /// tokens; the others are as the package says, and draw from the same seed.
-    pub num_steps: Option<u64>,
-    /// The first step of the loop that runs, the others being left out: what the host sets at
-    /// the loop's input is then what they would have made of it. `None` takes the package's.
-    pub start_step: Option<u64>,
-    /// Whether what the host sets at the loop's input is clean, and gets as much noise as the first
-    /// step that runs begins with: an image to be made into another. For packages with a scheduler
-    /// that takes noise back.
-    pub add_noise: bool,
-    /// How far an iterative package's guidance goes, 0 to 1000; 1 is none. `None` takes the
-    /// package's.
-    pub guidance_scale: Option<f64>,
-    /// What noise is drawn from, in an iterative package with a scheduler; `None` is 0. The same
-    /// seed gives the same noise, on every system.
-    pub seed: Option<u64>,
-}
-
-impl Default for RunSettings {
-    fn default() -> Self {
-        RunSettings {
-            max_tokens: None,
-            stop_on_eos: true,
-            chunk_size: None,
-            all_logits: false,
-            num_steps: None,
-            start_step: None,
-            add_noise: false,
-            guidance_scale: None,
-            seed: None,
-        }
-    }
-}
 
 /// What a run has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +73,7 @@ pub struct Run {
     pub(super) steps: Vec<Steps>,
     /// The step that comes next of the loop whose steps are the run's; `None` when it begins anew.
     pub(super) next_step: Option<usize>,
-    finished: Option<FinishReason>,
+    pub(super) finished: Option<FinishReason>,
 }
 
 impl fmt::Debug for Run {
@@ -194,82 +145,6 @@ impl Run {
 
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
-    }
-
-    /// Sets a request input, `vision_encoder.pixel_values`; the value is copied and checked
-    /// against the declared port at once. `denoiser.PORT.uncond` sets what stands at an input of
-    /// a denoiser with guidance where that leaves the conditioning out (a negative prompt);
-    /// zeros do at the conditioning itself if nothing is set. Where the package has positions from
-    /// a processor's coordinates, the decoder's input for them takes those of the first tokens.
-    /// Another value than before makes the components that depend on it run again, and drops KV
-    /// that depended on them.
-    pub fn set_input(&mut self, address: &str, value: TensorView<'_>) -> Result<(), PipelineError> {
-        let pipeline = self.pipeline.clone();
-        let spec = &pipeline.shared().spec;
-        let found = request::find(spec, address)?;
-        let at = request::settable(&found, spec)?;
-        let in_component = |kind| ComponentError::new(found.component.name.as_str(), kind);
-        if let Some(port) = found.component.io.inputs.get(at.input) {
-            check_value(port, value.dtype(), value.shape()).map_err(in_component)?;
-        }
-        let before = self.pool.given(at);
-        if before.is_some_and(|before| request::same(before, value)) {
-            return Ok(());
-        }
-        if let Some(slot) = self.pool.given_mut(at) {
-            let mut copy = super::value::Value::default();
-            copy.copy_from(value).map_err(|source| {
-                in_component(crate::component::ComponentErrorKind::BadTensor {
-                    port: found.port.to_owned(),
-                    source,
-                })
-            })?;
-            *slot = copy;
-        }
-        self.value_changed(found.index);
-        Ok(())
-    }
-
-    /// Takes a request input back.
-    pub fn clear_input(&mut self, address: &str) -> Result<(), PipelineError> {
-        let pipeline = self.pipeline.clone();
-        let spec = &pipeline.shared().spec;
-        let found = request::find(spec, address)?;
-        let at = request::settable(&found, spec)?;
-        if self.pool.given(at).is_some() {
-            if let Some(slot) = self.pool.given_mut(at) {
-                slot.clear();
-            }
-            self.value_changed(found.index);
-        }
-        Ok(())
-    }
-
-    /// A value that the request brings for a component has changed.
-    pub(super) fn value_changed(&mut self, component: usize) {
-        self.spoil(component);
-        if self.finished == Some(FinishReason::Completed) {
-            self.finished = None;
-        }
-    }
-
-    /// Something that a component reads has changed.
-    fn spoil(&mut self, component: usize) {
-        let spec = &self.pipeline.shared().spec;
-        let spoiled = self.activity.spoil(spec, component);
-        let is_spoiled = |index: usize| spoiled.get(index) == Some(&true);
-        self.restart |= spec
-            .components
-            .iter()
-            .enumerate()
-            .any(|(index, component)| component.phase == Phase::EveryStep && is_spoiled(index));
-        let own = spec.own_loop();
-        for (of, iteration) in spec.iterations.iter().enumerate() {
-            if is_spoiled(iteration.denoiser) {
-                self.pool.states.forget(iteration);
-                self.next_step = self.next_step.filter(|_| own != Some(of));
-            }
-        }
     }
 
     /// Appends prompt tokens. After a finished answer this starts the next turn. Placeholders of
@@ -548,96 +423,6 @@ impl Run {
         states.filter_map(|(state, _)| self.pool.states.current(state))
     }
 
-    /// Runs the final_only components; their outputs are then in the pool. In an iterative
-    /// package they may run after any step, over what that has made.
-    pub fn finish(&mut self, control: &RunControl) -> Result<(), PipelineError> {
-        let pipeline = self.pipeline.clone();
-        let spec = &pipeline.shared().spec;
-        if self.token_loop().is_some() && !self.has_logits {
-            return Err(RequestError::NoLogits.into());
-        }
-        let no_frame = spec.nested.is_some() && !self.frames.any();
-        if no_frame || (spec.own_loop().is_some() && self.next_step.is_none()) {
-            return Err(RequestError::NoSteps.into());
-        }
-        self.run_asked(control, |index| {
-            spec.components
-                .get(index)
-                .is_some_and(|component| component.phase == Phase::FinalOnly)
-        })
-    }
-
-    /// Runs one on_demand component.
-    pub fn run_component(&mut self, name: &str, control: &RunControl) -> Result<(), PipelineError> {
-        let pipeline = self.pipeline.clone();
-        let spec = &pipeline.shared().spec;
-        let asked = spec
-            .components
-            .iter()
-            .position(|component| component.name == name)
-            .and_then(|index| Some((index, spec.components.get(index)?)));
-        let (asked, component) = asked.ok_or_else(|| request::unknown_component(spec, name))?;
-        if component.phase != Phase::OnDemand {
-            return Err(RequestError::WrongPhase {
-                component: name.to_owned(),
-                asked: Phase::OnDemand.name(),
-                phase: component.phase.name(),
-            }
-            .into());
-        }
-        self.run_asked(control, |index| index == asked)
-    }
-
-    fn run_asked(
-        &mut self,
-        control: &RunControl,
-        asked: impl Fn(usize) -> bool,
-    ) -> Result<(), PipelineError> {
-        let pipeline = self.pipeline.clone();
-        let spec = &pipeline.shared().spec;
-        // What they read of the prompt may have changed since the last step.
-        let feeding = request::feeding(spec, &asked);
-        let stale: Vec<bool> = feeding
-            .iter()
-            .zip(&self.activity.fresh)
-            .zip(&spec.components)
-            .map(|((feeds, fresh), component)| *feeds && !fresh && component.phase == Phase::PromptOnly)
-            .collect();
-        let is_stale = |index: usize| stale.get(index) == Some(&true);
-        let checked = self
-            .activity
-            .check(spec, &self.pool, |index, _| asked(index) || is_stale(index));
-        self.activity.checked = false;
-        checked?;
-        let prompt = self.run_stale(&[Phase::PromptOnly], is_stale, control);
-        self.settle(prompt)?;
-        self.publish_output_ids()?;
-        for &index in spec.order.iter().filter(|&&index| asked(index)) {
-            if self.activity.active.get(index) == Some(&true) {
-                let outcome = self.run_over_all(index, control);
-                if outcome.is_err() {
-                    return self.settle(outcome);
-                }
-            }
-        }
-        self.settle(Ok(()))
-    }
-
-    fn publish_output_ids(&mut self) -> Result<(), PipelineError> {
-        let ids: Vec<i64> = self.transcript.chosen().map(i64::from).collect();
-        let shape = [1, ids.len() as i64];
-        let bytes = self
-            .pool
-            .output_ids
-            .write(DataType::Int64, &shape)
-            .map_err(|source| crate::component::ComponentErrorKind::BadTensor {
-                port: OUTPUT_IDS.to_owned(),
-                source,
-            })?;
-        write_integers(DataType::Int64, bytes, ids.into_iter());
-        Ok(())
-    }
-
     /// A value of the pool, `component.port`: an output as it was last computed, or a
     /// request input; at an input that a denoiser's edge to itself leads to, what its last step
     /// has made for it. Borrowed until the next call that changes the run.
@@ -712,7 +497,7 @@ impl Run {
         }
     }
 
-    fn token_loop(&self) -> Option<TokenLoop> {
+    pub(super) fn token_loop(&self) -> Option<TokenLoop> {
         self.pipeline.shared().spec.token_loop
     }
 
@@ -765,54 +550,4 @@ fn feeds_logits(spec: &PipelineSpec) -> bool {
     });
     let mut inputs = spec.components.iter().flat_map(|component| &component.inputs);
     inputs.any(|input| matches!(input.source, InputSource::Edge(from) if Some(from) == logits))
-}
-
-/// Settings that are for a loop, where there is none.
-pub(super) fn refuse_steps(settings: &RunSettings, strategy: &'static str) -> Result<(), RequestError> {
-    let given = [
-        ("num_steps", settings.num_steps.is_some()),
-        ("start_step", settings.start_step.is_some()),
-        ("add_noise", settings.add_noise),
-        ("guidance_scale", settings.guidance_scale.is_some()),
-        ("seed", settings.seed.is_some()),
-    ];
-    match given.iter().find(|(_, given)| *given) {
-        None => Ok(()),
-        Some(&(what, _)) => Err(RequestError::InvalidSetting {
-            what,
-            message: format!("for packages with an iterative strategy; this one is {strategy}"),
-        }),
-    }
-}
-
-fn check_settings(
-    settings: &RunSettings,
-    decoder: Option<&ComponentSpec>,
-    keeps_cache: bool,
-    embeds: bool,
-) -> Result<(), RequestError> {
-    let refuse = |what, message: &str| {
-        Err(RequestError::InvalidSetting {
-            what,
-            message: message.to_owned(),
-        })
-    };
-    if settings.max_tokens == Some(0) {
-        return refuse("max_tokens", "0 would choose none; give at least 1");
-    }
-    match settings.chunk_size {
-        Some(0) => refuse("chunk_size", "0 would feed nothing; give at least 1"),
-        Some(_) if decoder.is_none() => {
-            refuse("chunk_size", "the package has no token loop to feed in chunks")
-        }
-        Some(_) if embeds => refuse(
-            "chunk_size",
-            "the decoder reads embeddings of the whole prompt at once, from the package's pre_embedder",
-        ),
-        Some(_) if !keeps_cache => refuse(
-            "chunk_size",
-            "the decoder keeps no cache, so that every step must feed all tokens at once",
-        ),
-        _ => Ok(()),
-    }
 }

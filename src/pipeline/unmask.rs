@@ -5,8 +5,9 @@ use crate::generation::{Draws, MaskedDiffusion};
 use crate::package::{ComponentSpec, Iteration, LoopState};
 
 use super::convert::{read_integers, row_at, write_integers};
-use super::denoise::{Steps, stream};
+use super::denoise::stream;
 use super::execute::check_control;
+use super::loop_steps::Steps;
 use super::pool::{Pool, at_port};
 use super::value::Value;
 use super::{PipelineError, RequestError};

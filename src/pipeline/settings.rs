@@ -1,0 +1,104 @@
+//! How a run generates, and which of that fits a package.
+
+use crate::package::ComponentSpec;
+
+use super::RequestError;
+
+/// How a run generates.
+#[derive(Clone, Debug)]
+pub struct RunSettings {
+    /// Tokens to choose after each append; wins over the package's own limit. `None` takes
+    /// the package's, or none at all.
+    pub max_tokens: Option<u64>,
+    /// Whether an end token of the package finishes the run.
+    pub stop_on_eos: bool,
+    /// The most tokens that one pass feeds; `None` feeds a whole prompt at once.
+    pub chunk_size: Option<usize>,
+    /// Whether a pass over several tokens keeps the logits of all of them. Choosing a token
+    /// needs the last position's alone, and to compute no others saves a good part of a
+    /// prompt's work.
+    pub all_logits: bool,
+    /// Steps of an iterative package's loop; `None` takes the package's. Where it has several, this
+    /// and what follows are of the last one, whose steps are those of the run if it chooses no
+    /// tokens; the others are as the package says, and draw from the same seed.
+    pub num_steps: Option<u64>,
+    /// The first step of the loop that runs, the others being left out: what the host sets at
+    /// the loop's input is then what they would have made of it. `None` takes the package's.
+    pub start_step: Option<u64>,
+    /// Whether what the host sets at the loop's input is clean, and gets as much noise as the first
+    /// step that runs begins with: an image to be made into another. For packages with a scheduler
+    /// that takes noise back.
+    pub add_noise: bool,
+    /// How far an iterative package's guidance goes, 0 to 1000; 1 is none. `None` takes the
+    /// package's.
+    pub guidance_scale: Option<f64>,
+    /// What noise is drawn from, in an iterative package with a scheduler; `None` is 0. The same
+    /// seed gives the same noise, on every system.
+    pub seed: Option<u64>,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        RunSettings {
+            max_tokens: None,
+            stop_on_eos: true,
+            chunk_size: None,
+            all_logits: false,
+            num_steps: None,
+            start_step: None,
+            add_noise: false,
+            guidance_scale: None,
+            seed: None,
+        }
+    }
+}
+
+/// Settings that are for a loop, where there is none.
+pub(super) fn refuse_steps(settings: &RunSettings, strategy: &'static str) -> Result<(), RequestError> {
+    let given = [
+        ("num_steps", settings.num_steps.is_some()),
+        ("start_step", settings.start_step.is_some()),
+        ("add_noise", settings.add_noise),
+        ("guidance_scale", settings.guidance_scale.is_some()),
+        ("seed", settings.seed.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some(&(what, _)) => Err(RequestError::InvalidSetting {
+            what,
+            message: format!("for packages with an iterative strategy; this one is {strategy}"),
+        }),
+    }
+}
+
+pub(super) fn check_settings(
+    settings: &RunSettings,
+    decoder: Option<&ComponentSpec>,
+    keeps_cache: bool,
+    embeds: bool,
+) -> Result<(), RequestError> {
+    let refuse = |what, message: &str| {
+        Err(RequestError::InvalidSetting {
+            what,
+            message: message.to_owned(),
+        })
+    };
+    if settings.max_tokens == Some(0) {
+        return refuse("max_tokens", "0 would choose none; give at least 1");
+    }
+    match settings.chunk_size {
+        Some(0) => refuse("chunk_size", "0 would feed nothing; give at least 1"),
+        Some(_) if decoder.is_none() => {
+            refuse("chunk_size", "the package has no token loop to feed in chunks")
+        }
+        Some(_) if embeds => refuse(
+            "chunk_size",
+            "the decoder reads embeddings of the whole prompt at once, from the package's pre_embedder",
+        ),
+        Some(_) if !keeps_cache => refuse(
+            "chunk_size",
+            "the decoder keeps no cache, so that every step must feed all tokens at once",
+        ),
+        _ => Ok(()),
+    }
+}
