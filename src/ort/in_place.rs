@@ -107,6 +107,7 @@ fn operator_name(message: &[u8], op_type: u64, domain: u64) -> Result<OperatorNa
 fn of_graph(graph: &[u8], functions: &[OperatorName<'_>]) -> Result<Vec<Pair>, Malformed> {
     let mut reads = HashMap::new();
     count_reads(graph, 0, &mut reads)?;
+    let reads = |name: &[u8]| reads.get(name).copied().unwrap_or_default();
     let names = |field: u64| -> Result<Vec<&[u8]>, Malformed> {
         messages(graph, field).map(|port| name(port?, 1)).collect()
     };
@@ -130,12 +131,15 @@ fn of_graph(graph: &[u8], functions: &[OperatorName<'_>]) -> Result<Vec<Pair>, M
             let (Some(past), Some(present)) = (read.get(input), made.get(output)) else {
                 continue;
             };
-            if reads.get(past) == Some(&1) && inputs.contains(past) && outputs.contains(present) {
+            let (of_past, of_present) = (reads(past), reads(present));
+            if of_past.elements == 1 && inputs.contains(past) && outputs.contains(present) {
                 let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
                 pairs.push(Pair {
                     past: text(past),
                     present: text(present),
-                    told_length: operator.told_length && reads.get(present) == Some(&1),
+                    told_length: operator.told_length
+                        && of_present.elements == 1
+                        && (of_past.dims, of_present.dims) == (0, 0),
                 });
             }
         }
@@ -143,23 +147,35 @@ fn of_graph(graph: &[u8], functions: &[OperatorName<'_>]) -> Result<Vec<Pair>, M
     Ok(pairs)
 }
 
+/// How many look at the elements of a value, and how many at its dims alone.
+#[derive(Clone, Copy, Default)]
+struct Reads {
+    elements: usize,
+    dims: usize,
+}
+
 /// How often each name is read: by nodes, by those of inner graphs, which see the names around
 /// them, and as an output of a graph.
 fn count_reads<'m>(
     graph: &'m [u8],
     depth: usize,
-    reads: &mut HashMap<&'m [u8], usize>,
+    reads: &mut HashMap<&'m [u8], Reads>,
 ) -> Result<(), Malformed> {
     if depth > MAX_DEPTH {
         return Err(Malformed);
     }
     for output in messages(graph, 12) {
-        *reads.entry(name(output?, 1)?).or_default() += 1;
+        reads.entry(name(output?, 1)?).or_default().elements += 1;
     }
     for node in messages(graph, 1) {
         let node = node?;
+        let of_dims = matches!(operator_name(node, 4, 7)?, (b"Shape" | b"Size", b""));
         for read in messages(node, 1) {
-            *reads.entry(read?).or_default() += 1;
+            let read = reads.entry(read?).or_default();
+            match of_dims {
+                true => read.dims += 1,
+                false => read.elements += 1,
+            }
         }
         for attribute in messages(node, 5) {
             for field in Fields::new(attribute?) {

@@ -16,7 +16,7 @@ use super::resolve::{mismatch, port_index, said_invalid};
 use super::roles::{Roles, has_rank, is_float, is_integer};
 use super::spec::{InputSource, Nested, NestedFeed, PreEmbedder, Prefill};
 use super::structure::Structure;
-use super::{PackageError, PackageErrorKind};
+use super::{Location, PackageError, PackageErrorKind};
 
 /// The port that the loop itself publishes on the outer decoder.
 pub(super) const OUTPUT_CODES: &str = "output_codes";
@@ -265,9 +265,11 @@ pub(super) fn resolve(
         return Ok(None);
     };
     let find = Find { declaration, ios };
-    let (seed, _) = find.feed(structure, nested, parts.outer, parts.inner)?;
+    let (seed, inner_embeds) = find.feed(structure, nested, parts.outer, parts.inner)?;
     let embedding = find.output(parts.inner, &nested.embedding_output)?;
     find.check_floats(parts.inner, embedding, &nested.embedding_output)?;
+    let inner_input = (parts.inner, inner_embeds);
+    find.check_width((parts.inner, embedding), inner_input, &nested.embedding_output.at)?;
     let carries = |component: usize, wanted: InputSource| {
         let inputs = ios.get(component).map_or(0, |io| io.inputs.len());
         (0..inputs).find(|&input| sources(component, input) == Some(wanted))
@@ -293,6 +295,8 @@ pub(super) fn resolve(
                 (Some(declared), Some(component)) => {
                     let prefill = find.output(component, &declared.prefill_output)?;
                     find.check_floats(component, prefill, &declared.prefill_output)?;
+                    let outer_input = (parts.outer, outer_embeds);
+                    find.check_width((component, prefill), outer_input, &declared.prefill_output.at)?;
                     let trailing = find.output(component, &declared.trailing_output)?;
                     find.check_floats(component, trailing, &declared.trailing_output)?;
                     Some(Prefill {
@@ -378,6 +382,31 @@ impl Find<'_> {
         }
     }
 
+    /// That rows are as wide as their reader's, where the ports say how wide they are.
+    fn check_width(
+        &self,
+        (from, output): (usize, usize),
+        (to, input): (usize, usize),
+        at: &Location,
+    ) -> Result<(), PackageError> {
+        let output = self.ios.get(from).and_then(|io| io.outputs.get(output));
+        let input = self.ios.get(to).and_then(|io| io.inputs.get(input));
+        let (Some(output), Some(input)) = (output, input) else {
+            return Ok(());
+        };
+        match (last_size(output), last_size(input)) {
+            (Some(given), Some(wanted)) if given != wanted => {
+                let expected = format!(
+                    "rows of {wanted}, as its reader \"{}.{}\" has them",
+                    shown(self.name(to)),
+                    shown(&input.name)
+                );
+                Err(mismatch(self.name(from), output, at, expected))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The output and the input of the one edge that carries embeddings between two parts.
     fn feed(
         &self,
@@ -424,6 +453,7 @@ impl Find<'_> {
         )?;
         let inputs = self.ios.get(to).map_or(&[][..], |io| &io.inputs);
         let input = port_index(self.name(to), inputs, "input", &edge.to.value.port, &edge.to.at)?;
+        self.check_width((from, output), (to, input), &edge.to.at)?;
         match inputs.get(input) {
             Some(port) if !(is_float(port) && has_rank(port, &[3])) => {
                 let expected = "embeddings: float32, float16 or bfloat16, rank 3";

@@ -26,6 +26,18 @@ impl TestPackage {
         TestPackage { files, components }
     }
 
+    /// The same with another graph for a component.
+    pub fn with_model(mut self, component: &str, model: Vec<u8>) -> Self {
+        let file = format!("{component}.onnx");
+        let model: SharedBytes = Arc::new(model);
+        for (name, bytes) in &mut self.files {
+            if *name == file {
+                *bytes = Arc::clone(&model);
+            }
+        }
+        self
+    }
+
     pub fn open(&self, options: &PipelineOptions) -> Result<Pipeline, PipelineError> {
         let source = PackageSource::Files(self.files.clone());
         Pipeline::open(&runtime(), &source, options, None, &RunControl::default())

@@ -281,6 +281,38 @@ fn an_outer_decoder_behind_a_pre_embedder_keeps_a_cache() {
     );
 }
 
+/// Where the ports say how wide rows are, rows of another width are an error of the package.
+#[test]
+fn rows_are_as_wide_as_their_readers() {
+    let refused = |package: &TestPackage, message: &str| {
+        let error = package.open(&PipelineOptions::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadPackage, "{error}");
+        assert!(error.to_string().contains(message), "{message}: {error}");
+    };
+    let predictor = Model::new()
+        .input("embeds", FLOAT, "[batch, s, 2]")
+        .output("code_embeds", FLOAT, "[batch, s, 3]")
+        .initializer(Tensor::floats("three", &[1, 1, 3], &[1.0; 3]))
+        .node(Node::new("ReduceMean", &["embeds"], &["mean"]).ints("axes", &[2]))
+        .node(Node::new("Mul", &["mean", "three"], &["code_embeds"]));
+    let predictor = counted(predictor, "mean").node(Node::new("Add", &["mean", "count"], &["code"]));
+    let package = with_predictor(TOKENS, logits(predictor, "code").encode());
+    refused(&package, "rows of 2, as its reader \"predictor.embeds\" has them");
+
+    let prefill = Model::new()
+        .input("ids", INT64, "[batch, n]")
+        .output("prefill", FLOAT, "[1, 2, 3]")
+        .output("trailing", FLOAT, "[1, 2, 2]")
+        .initializer(Tensor::floats("rows", &[1, 2, 3], &[1.0; 6]))
+        .initializer(Tensor::floats("texts", &[1, 2, 2], &[1.0; 4]))
+        .node(Node::new("Cast", &["ids"], &["floats"]).int("to", FLOAT.into()))
+        .node(Node::new("ReduceSum", &["floats"], &["sum"]).int("keepdims", 0))
+        .node(Node::new("Mul", &["rows", "sum"], &["prefill"]))
+        .node(Node::new("Identity", &["texts"], &["trailing"]));
+    let package = with_embeddings(true).with_model("prefill", prefill.encode());
+    refused(&package, "rows of 2, as its reader \"talker.embeds\" has them");
+}
+
 /// S = the mean of what it reads.
 fn embedded_talker_without_cache() -> Vec<u8> {
     let model = Model::new()
