@@ -91,6 +91,15 @@ static void json(oxp_pipeline *pipeline)
            oxp_pipeline_estimate_copy(NULL, package, NT, NULL, NULL, text, 1, &needed, ERR));
     CHECK(oxp_pipeline_estimate_copy(NULL, "/no/such/folder", NT, NULL, &bytes, text, sizeof text, &needed, NULL) < 0);
     CHECK(bytes == 0 && needed == 0);
+    /* Of the options the variant counts, which this format has none of. */
+    oxp_options *options = NULL;
+    MUST(oxp_options_create(OXP_OPTIONS_PIPELINE, &options, ERR));
+    OK(oxp_pipeline_estimate_copy(NULL, package, NT, options, &bytes, text, sizeof text, &needed, ERR));
+    CHECK(bytes > 512);
+    MUST(oxp_options_set(options, "variant", NT, "q4", NT, ERR));
+    EXPECT(OXP_ERR_INVALID_PACKAGE, "the option \"variant\" is \"q4\"",
+           oxp_pipeline_estimate_copy(NULL, package, NT, options, &bytes, text, sizeof text, &needed, ERR));
+    oxp_options_free(options);
 }
 
 struct progress {
