@@ -41,6 +41,41 @@ fn group_query_attention() -> Vec<u8> {
 }
 
 fn group_query_attention_model() -> Model {
+    mean_attention(&[], |node, _| node)
+}
+
+/// The same over the last three positions, and a sink that counts as two more of nothing: a sum of
+/// three tokens, over five.
+fn windowed_attention() -> Vec<u8> {
+    let more = ["", "", "", "", "sink"];
+    let model = mean_attention(&more, |node, positions| {
+        *positions = "weights";
+        node.int("local_window_size", 3)
+    });
+    model
+        .initializer(Tensor::floats("sink", &[1], &[std::f32::consts::LN_2]))
+        .encode()
+}
+
+/// Attention with `more` inputs, changed by `change`, which may also name what its mean is multiplied by:
+/// the positions, or `weights`, that are in a window of three and a sink.
+fn mean_attention(more: &[&str], change: impl Fn(Node, &mut &str) -> Node) -> Model {
+    let inputs = [
+        "zeros",
+        "zeros",
+        "value",
+        "past_k",
+        "past_v",
+        "seqlens_k",
+        "total_length",
+    ];
+    let inputs = [&inputs, more].concat();
+    let attention = Node::new("GroupQueryAttention", &inputs, &["mean", "k", "v"])
+        .domain("com.microsoft")
+        .int("num_heads", 1)
+        .int("kv_num_heads", 1);
+    let mut times = "positions";
+    let attention = change(attention, &mut times);
     let model = Model::new()
         .opset("com.microsoft", 1)
         .input("mask", INT64, "[batch, total]")
@@ -57,27 +92,14 @@ fn group_query_attention_model() -> Model {
         .node(Node::new("Shape", &["mask"], &["shape"]))
         .node(Node::new("Gather", &["shape", "one"], &["length"]).int("axis", 0))
         .node(Node::new("Cast", &["length"], &["total_length"]).int("to", INT32.into()))
-        .node(
-            Node::new(
-                "GroupQueryAttention",
-                &[
-                    "zeros",
-                    "zeros",
-                    "value",
-                    "past_k",
-                    "past_v",
-                    "seqlens_k",
-                    "total_length",
-                ],
-                &["mean", "k", "v"],
-            )
-            .domain("com.microsoft")
-            .int("num_heads", 1)
-            .int("kv_num_heads", 1),
-        )
+        .node(attention)
         .node(Node::new("Cast", &["length"], &["positions"]).int("to", FLOAT.into()))
         .node(Node::new("ReduceMean", &["mean"], &["one_mean"]).ints("axes", &[2]))
-        .node(Node::new("Mul", &["one_mean", "positions"], &["sum"]));
+        .initializer(Tensor::floats("three", &[], &[3.0]))
+        .initializer(Tensor::floats("two", &[], &[2.0]))
+        .node(Node::new("Min", &["positions", "three"], &["seen"]))
+        .node(Node::new("Add", &["seen", "two"], &["weights"]))
+        .node(Node::new("Mul", &["one_mean", times], &["sum"]));
     logits(model, "sum")
 }
 
@@ -409,6 +431,31 @@ fn every_kind_of_update_keeps_every_token() {
                     run.append_tokens(&[1, 0, 2]).unwrap();
                     assert_eq!(steps(&mut run, 7), [3, 6, 12, 24, 48, 96, 192], "{name}");
                 }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_window_with_a_sink_slides_with_every_kind_of_feeding() {
+    for update in ["shared_buffer", "append"] {
+        let metadata = SHARED.replace("shared_buffer", update);
+        let package = TestPackage::new(&metadata, vec![("model", windowed_attention())]);
+        package.for_each_mix(|pipeline| {
+            for chunk_size in [None, Some(1), Some(2)] {
+                let settings = RunSettings {
+                    chunk_size,
+                    ..RunSettings::default()
+                };
+                let mut run = start(pipeline, &settings, &[7, 1, 0, 2]);
+                // Each is the sum of the three before.
+                assert_eq!(steps(&mut run, 8), [3, 5, 10, 18, 33, 61, 112, 206], "{update}");
+                run.rewind(6).unwrap();
+                run.append_tokens(&[4]).unwrap();
+                assert_eq!(steps(&mut run, 3), [12, 21, 37], "{update} after a rewind");
+                run.rewind(0).unwrap();
+                run.append_tokens(&[9]).unwrap();
+                assert_eq!(steps(&mut run, 4), [9, 18, 36, 63], "{update} from the start");
             }
         });
     }
