@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use crate::media::Work;
 use crate::media::audio::Sound;
 use crate::media::image::RgbImage;
 use crate::pipeline::PipelineError;
@@ -143,8 +144,9 @@ pub unsafe extern "C" fn oxp_run_set_audio_samples(
             let mut state = run.0.enter()?;
             let samples = array(samples, sample_count, "samples")?;
             let control = state.control(cancel)?;
-            let sound = Sound::from_raw(sample_rate, channels, &samples).map_err(PipelineError::from)?;
-            let outcome = state.run.set_audio(&sound, &control);
+            let sound = Sound::from_raw(sample_rate, channels, &samples, &Work::new(&control));
+            let sound = sound.map_err(PipelineError::from);
+            let outcome = sound.and_then(|sound| state.run.set_audio(&sound, &control));
             outcome.map_err(|error| state.late(error))
         })
     }

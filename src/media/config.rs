@@ -8,6 +8,8 @@ use serde_json::Value;
 pub struct ConfigError {
     pub key: String,
     pub message: String,
+    /// Whether the configuration is right, and what it says is not done here.
+    pub unsupported: bool,
 }
 
 impl ConfigError {
@@ -15,6 +17,14 @@ impl ConfigError {
         ConfigError {
             key: key.to_owned(),
             message: message.into(),
+            unsupported: false,
+        }
+    }
+
+    pub(super) fn unsupported(key: &str, message: impl Into<String>) -> Self {
+        ConfigError {
+            unsupported: true,
+            ..ConfigError::new(key, message)
         }
     }
 }

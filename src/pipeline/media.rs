@@ -6,10 +6,9 @@ use std::ops::Range;
 use crate::component::{ComponentError, ComponentErrorKind, RunControl, TensorView, check_value};
 use crate::media::audio::{AudioProgram, Sound};
 use crate::media::image::{ImageProgram, ImageSummary, Prepared, RgbImage};
-use crate::media::{MediaError, PortLayout, Tensor};
+use crate::media::{MediaError, PortLayout, Tensor, Work};
 use crate::package::{MediaInput, PipelineSpec};
 
-use super::execute::check_control;
 use super::request::{Settable, same};
 use super::value::Value;
 use super::{PipelineError, RequestError, Run};
@@ -63,10 +62,10 @@ impl Run {
     /// Adds an encoded image, JPEG, PNG, WebP or BMP, to the images of the run; see
     /// [`add_image`](Self::add_image).
     pub fn add_image_file(&mut self, encoded: &[u8], control: &RunControl) -> Result<(), PipelineError> {
-        self.image_program()?;
-        check_control(control)?;
-        let image = RgbImage::decode(encoded)?;
-        self.add_image(&image, control)
+        image_program(&self.pipeline.shared().spec)?;
+        let work = Work::new(control);
+        let image = RgbImage::decode(encoded, &work)?;
+        self.prepare_image(&image, &work)
     }
 
     /// Adds an image to those of the run: what the package's `preprocessing.image` makes of all of
@@ -74,14 +73,16 @@ impl Run {
     /// in the prompt, and before the text that has these: where the package says how
     /// (`pipeline.vision`), each placeholder becomes the tokens of the next image.
     pub fn add_image(&mut self, image: &RgbImage, control: &RunControl) -> Result<(), PipelineError> {
+        self.prepare_image(image, &Work::new(control))
+    }
+
+    fn prepare_image(&mut self, image: &RgbImage, work: &Work) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let (program, ports) = image_program(&pipeline.shared().spec)?;
-        check_control(control)?;
-        let prepared = program.prepare(image)?;
-        check_control(control)?;
+        let prepared = program.prepare(image, work)?;
         let layouts: Vec<PortLayout> = ports.iter().map(|port| port.layout.clone()).collect();
         let all: Vec<&Prepared> = self.media.images.iter().chain([&prepared]).collect();
-        let tensors = program.combine(&all, &layouts)?;
+        let tensors = program.combine(&all, &layouts, work)?;
         self.set_media(ports, &tensors)?;
         self.media.images.push(prepared);
         Ok(())
@@ -102,20 +103,22 @@ impl Run {
     /// Takes an encoded sound, WAV, FLAC or MP3; see [`set_audio`](Self::set_audio).
     pub fn set_audio_file(&mut self, encoded: &[u8], control: &RunControl) -> Result<(), PipelineError> {
         audio_program(&self.pipeline.shared().spec)?;
-        check_control(control)?;
-        let sound = Sound::decode(encoded)?;
-        self.set_audio(&sound, control)
+        let work = Work::new(control);
+        let sound = Sound::decode(encoded, &work)?;
+        self.prepare_sound(&sound, &work)
     }
 
     /// Sets what the package's `preprocessing.audio` makes of a sound at the inputs that it names,
     /// in the place of what another sound has set there.
     pub fn set_audio(&mut self, sound: &Sound, control: &RunControl) -> Result<(), PipelineError> {
+        self.prepare_sound(sound, &Work::new(control))
+    }
+
+    fn prepare_sound(&mut self, sound: &Sound, work: &Work) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let (program, ports) = audio_program(&pipeline.shared().spec)?;
-        check_control(control)?;
         let layouts: Vec<PortLayout> = ports.iter().map(|port| port.layout.clone()).collect();
-        let tensors = program.run(sound, &layouts)?;
-        check_control(control)?;
+        let tensors = program.run(sound, &layouts, work)?;
         self.set_media(ports, &tensors)
     }
 
@@ -127,10 +130,6 @@ impl Run {
             self.clear_media(port);
         }
         Ok(())
-    }
-
-    fn image_program(&self) -> Result<(), RequestError> {
-        image_program(&self.pipeline.shared().spec).map(|_| ())
     }
 
     /// Sets the inputs of a program, all or none of them.
@@ -262,6 +261,8 @@ impl From<MediaError> for PipelineError {
                 what: "an image or a sound".to_owned(),
             }
             .into(),
+            MediaError::Cancelled => ComponentErrorKind::Cancelled.into(),
+            MediaError::DeadlineExceeded => ComponentErrorKind::DeadlineExceeded.into(),
             error => PipelineError::Request(error.into()),
         }
     }

@@ -15,7 +15,7 @@ impl AudioProgram {
         let found = config.get(key).and_then(Value::as_str);
         let found = found.ok_or_else(|| ConfigError::new(key, "it names no feature extractor"))?;
         if found != "WhisperFeatureExtractor" {
-            return Err(ConfigError::new(
+            return Err(ConfigError::unsupported(
                 key,
                 format!("\"{found}\" is not done here; WhisperFeatureExtractor is"),
             ));

@@ -3,6 +3,8 @@
 mod combine;
 mod decode;
 mod evaluate;
+mod jpeg;
+mod orientation;
 mod processor;
 mod program;
 mod resize;

@@ -73,10 +73,11 @@ impl ImageProgram {
             None => "feature_extractor_type",
         };
         let found = config.get(key).and_then(Value::as_str);
-        let found = found.ok_or_else(|| ConfigError::new("image_processor_type", "it names no processor"))?;
+        let found =
+            found.ok_or_else(|| ConfigError::unsupported("image_processor_type", "it names no processor"))?;
         let kind = found.strip_suffix("Fast").unwrap_or(found);
         let defaults = defaults(kind).ok_or_else(|| {
-            ConfigError::new(
+            ConfigError::unsupported(
                 key,
                 format!(
                     "\"{found}\" is not done here; CLIP, Siglip, ViT, DeiT, Blip and Qwen2VLImageProcessor are"
@@ -174,7 +175,10 @@ fn fit(config: &Value, defaults: &Defaults) -> Result<Fit, ConfigError> {
         None => Some(size).filter(|size| defaults.shortest && size.is_number()),
     };
     if size.get("longest_edge").is_some() {
-        return Err(ConfigError::new("size", "a longest_edge is not done here"));
+        return Err(ConfigError::unsupported(
+            "size",
+            "a longest_edge is not done here",
+        ));
     }
     match edge {
         Some(edge) => Ok(Fit::ShortestEdge {
@@ -202,9 +206,10 @@ fn channels(config: &Value, key: &str, default: [f32; 3]) -> Result<[f32; 3], Co
 
 fn qwen_patches(config: &Value) -> Result<Patchify, ConfigError> {
     Ok(Patchify {
-        size: count_or(config, "patch_size", 14, 1024)?,
-        frames: count_or(config, "temporal_patch_size", 2, 1024)?,
-        merge: count_or(config, "merge_size", 2, 1024)?,
+        // A square of patches is at most as large as package metadata may say.
+        size: count_or(config, "patch_size", 14, 64)?,
+        frames: count_or(config, "temporal_patch_size", 2, 64)?,
+        merge: count_or(config, "merge_size", 2, 64)?,
         features: FeatureOrder::ChannelsFirst,
         order: PatchOrder::Groups,
         xy: false,

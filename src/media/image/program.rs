@@ -288,6 +288,38 @@ impl ImageProgram {
         self.outputs.iter().map(|(_, output)| output)
     }
 
+    /// Leaves the outputs out that have `false`.
+    pub fn keep_outputs(&mut self, keep: &[bool]) {
+        let mut keep = keep.iter();
+        self.outputs.retain(|_| keep.next().copied().unwrap_or(true));
+    }
+
+    /// The outputs, each with the step that makes its value.
+    pub fn bound(&self) -> impl Iterator<Item = (usize, &ImageOutput)> {
+        self.outputs.iter().map(|(source, output)| (*source, output))
+    }
+
+    /// What it does, step by step, and the earlier step whose value each works on.
+    pub fn steps(&self) -> impl Iterator<Item = (&ImageOp, Option<usize>)> {
+        self.steps.iter().map(|step| (&step.op, step.input))
+    }
+
+    /// Height and width that images, or tiles, are brought to, where these are the same for all.
+    pub fn size(&self) -> Option<[usize; 2]> {
+        let sizes = self.steps.iter().filter_map(|step| match step.op {
+            ImageOp::Resize { fit, .. } => Some(match fit {
+                Fit::Stretch { width, height }
+                | Fit::Crop { width, height }
+                | Fit::Pad { width, height, .. } => Some([height, width]),
+                Fit::ShortestEdge { .. } | Fit::PixelArea { .. } | Fit::PatchBudget { .. } => None,
+            }),
+            ImageOp::CenterCrop { width, height } => Some(Some([height, width])),
+            ImageOp::Tile(tiling) => Some(Some([tiling.size; 2])),
+            _ => None,
+        });
+        sizes.last().flatten()
+    }
+
     /// Whether it cuts images into patches.
     pub fn makes_patches(&self) -> bool {
         self.steps
