@@ -197,6 +197,23 @@ pub(crate) enum Continuation {
     /// One more than the largest position on any axis so far, on all of them: also what comes
     /// behind a grid.
     CarryMax,
+    /// As `CarryMax`; and where the host gives no positions, they are those of the images among the
+    /// tokens.
+    FromGrid,
+}
+
+impl Continuation {
+    pub const NAMES: [(&'static str, Continuation); 3] = [
+        ("linear_increment", Continuation::LinearIncrement),
+        ("carry_max", Continuation::CarryMax),
+        ("from_grid", Continuation::FromGrid),
+    ];
+
+    /// As package metadata writes it.
+    pub fn name(self) -> &'static str {
+        let found = Self::NAMES.iter().find(|(_, one)| *one == self);
+        found.map_or("", |(name, _)| name)
+    }
 }
 
 /// How present comes of past.

@@ -18,6 +18,7 @@ mod media;
 mod merge;
 mod nested;
 mod open;
+mod pictures;
 mod pool;
 mod request;
 mod run;
