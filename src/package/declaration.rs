@@ -79,7 +79,15 @@ pub(crate) struct MediaDeclaration {
 pub(crate) struct ProgramDeclaration<Program> {
     pub program: Program,
     /// The input of each of the program's outputs.
-    pub ports: Vec<Said<Address>>,
+    pub ports: Vec<OutputPort>,
+}
+
+/// The input that an output of a program is for.
+#[derive(Clone, Debug)]
+pub(crate) struct OutputPort {
+    pub address: Said<Address>,
+    /// Whether the output is left out where the graph has no such input.
+    pub optional: bool,
 }
 
 #[derive(Clone, Debug)]

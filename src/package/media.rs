@@ -1,7 +1,8 @@
 //! Images and sound that a package takes: `preprocessing`, `pipeline.vision` and
 //! `pipeline.audio`, and the ports that they are for.
 
-use crate::component::ComponentIo;
+use crate::component::{ComponentIo, DataType};
+use crate::media::audio::AudioProgram;
 use crate::media::image::{
     Content, FeatureOrder, Filter, Fit, ImageOp, ImageOutput, ImageProgram, ImageTransform, PatchOrder,
     Patchify, Thumbnail, Tiling, TilingMode,
@@ -10,7 +11,7 @@ use crate::media::{ImagePlaceholders, PortLayout, ProgramError, ProgramPart, Tok
 
 use super::PackageError;
 use super::audio::read_sound;
-use super::declaration::{Address, Declaration, MediaDeclaration, ProgramDeclaration, Said};
+use super::declaration::{Address, Declaration, MediaDeclaration, OutputPort, ProgramDeclaration, Said};
 use super::document::{Cursor, Fields};
 use super::metadata::{address, read_dtype};
 use super::resolve::{mismatch, port_index, said_invalid};
@@ -43,7 +44,7 @@ pub(super) fn read_preprocessing(at: &Cursor<'_>) -> Result<MediaDeclaration, Pa
 pub(super) fn read_program<Op, Output, Program>(
     at: &Cursor<'_>,
     read_transform: impl Fn(&Cursor<'_>) -> Result<Transform<Op>, PackageError>,
-    read_output: impl Fn(&Cursor<'_>) -> Result<(Output, Said<Address>), PackageError>,
+    read_output: impl Fn(&Cursor<'_>) -> Result<(Output, OutputPort), PackageError>,
     make: impl FnOnce(Vec<Transform<Op>>, Vec<Output>) -> Result<Program, ProgramError>,
 ) -> Result<ProgramDeclaration<Program>, PackageError> {
     let mut fields = at.fields()?;
@@ -405,20 +406,25 @@ fn read_patchify(fields: &mut Fields<'_>) -> Result<ImageOp, PackageError> {
     }))
 }
 
-fn read_output(at: &Cursor<'_>) -> Result<(ImageOutput, Said<Address>), PackageError> {
+fn read_output(at: &Cursor<'_>) -> Result<(ImageOutput, OutputPort), PackageError> {
     let mut fields = at.fields()?;
     let source = fields.text("source")?.map(str::to_owned);
     let name = fields.required("name", "the input that it is for, component.input")?;
-    let port = address(&name)?;
+    let address = address(&name)?;
     let content = fields
         .required("content", "what it is")?
         .one_of(&Content::NAMES)?;
     let dtype = read_dtype(&fields.required("dtype", "the type of its elements")?)?;
     let pad_value = fields.get("pad_value").map(|value| value.number()).transpose()?;
-    if let Some(optional) = fields.get("optional") {
-        optional.bool()?;
-    }
+    let optional = fields
+        .get("optional")
+        .map(|optional| optional.bool())
+        .transpose()?;
     fields.finish();
+    let port = OutputPort {
+        address,
+        optional: optional.unwrap_or(false),
+    };
     let output = ImageOutput {
         source,
         name: name.text()?.to_owned(),
@@ -497,21 +503,16 @@ pub(super) fn resolve_media(
     components: &[ComponentSpec],
 ) -> Result<MediaSpec, PackageError> {
     let media = &declaration.media;
-    let mut spec = MediaSpec::default();
-    if let Some(image) = &media.image {
-        let mut ports = Vec::new();
-        for (output, port) in image.program.outputs().zip(&image.ports) {
-            ports.push(media_input(declaration, ios, components, port, output.dtype)?);
-        }
-        spec.image = Some((image.program.clone(), ports));
-    }
-    if let Some(audio) = &media.audio {
-        let mut ports = Vec::new();
-        for (output, port) in audio.program.outputs().zip(&audio.ports) {
-            ports.push(media_input(declaration, ios, components, port, output.dtype)?);
-        }
-        spec.audio = Some((audio.program.clone(), ports));
-    }
+    let inputs = Inputs {
+        declaration,
+        ios,
+        components,
+    };
+    let mut spec = MediaSpec {
+        image: media.image.as_ref().map(|image| inputs.of(image)).transpose()?,
+        audio: media.audio.as_ref().map(|audio| inputs.of(audio)).transpose()?,
+        placeholders: None,
+    };
     if let Some(vision) = &media.vision {
         if let Some(image) = &media.image {
             check_vision(vision, &image.program)?;
@@ -521,42 +522,118 @@ pub(super) fn resolve_media(
     Ok(spec)
 }
 
-/// The input that a result is for: one that the host would set otherwise.
-fn media_input(
-    declaration: &Declaration,
-    ios: &[ComponentIo],
-    components: &[ComponentSpec],
-    port: &Said<Address>,
-    dtype: crate::component::DataType,
-) -> Result<MediaInput, PackageError> {
-    let name = &port.value.component;
-    let component = declaration.index_of(name, port)?;
-    let inputs = ios.get(component).map_or(&[][..], |io| io.inputs.as_slice());
-    let input = port_index(name, inputs, "input", &port.value.port, &port.at)?;
-    let declared = inputs.get(input);
-    if let Some(declared) = declared
-        && declared.dtype() != Some(dtype)
-    {
-        return Err(mismatch(name, declared, &port.at, format!("an input of {dtype}")));
+/// What the programs of images and of sound have in common.
+trait Program: Clone {
+    fn dtypes(&self) -> Vec<DataType>;
+
+    /// Leaves the outputs out that have `false`.
+    fn keep_outputs(&mut self, keep: &[bool]);
+}
+
+impl Program for ImageProgram {
+    fn dtypes(&self) -> Vec<DataType> {
+        self.outputs().map(|output| output.dtype).collect()
     }
-    let source = components
-        .get(component)
-        .and_then(|component| component.inputs.get(input))
-        .map(|input| input.source);
-    if !matches!(source, Some(InputSource::Request { .. })) {
-        return Err(said_invalid(
-            &port.at,
-            format!(
-                "input \"{}\" of component \"{name}\" is fed by the pipeline already",
-                port.value.port
-            ),
-        ));
+
+    fn keep_outputs(&mut self, keep: &[bool]) {
+        ImageProgram::keep_outputs(self, keep);
     }
-    Ok(MediaInput {
-        component,
-        input,
-        layout: PortLayout::new(declared.and_then(|port| port.dims.as_deref())),
-    })
+}
+
+impl Program for AudioProgram {
+    fn dtypes(&self) -> Vec<DataType> {
+        self.outputs().map(|output| output.dtype).collect()
+    }
+
+    fn keep_outputs(&mut self, keep: &[bool]) {
+        AudioProgram::keep_outputs(self, keep);
+    }
+}
+
+struct Inputs<'d> {
+    declaration: &'d Declaration,
+    ios: &'d [ComponentIo],
+    components: &'d [ComponentSpec],
+}
+
+impl Inputs<'_> {
+    /// A program and the input of each of its outputs, those left out that are optional and that no
+    /// graph takes.
+    fn of<P: Program>(&self, declared: &ProgramDeclaration<P>) -> Result<(P, Vec<MediaInput>), PackageError> {
+        let mut program = declared.program.clone();
+        let mut inputs: Vec<MediaInput> = Vec::new();
+        let mut keep = Vec::new();
+        for (port, dtype) in declared.ports.iter().zip(program.dtypes()) {
+            let absent = port.optional && !self.has(&port.address.value);
+            keep.push(!absent);
+            if absent {
+                continue;
+            }
+            let input = self.one(&port.address, dtype)?;
+            let same = |other: &&MediaInput| (other.component, other.input) == (input.component, input.input);
+            if inputs.iter().any(|other| same(&other)) {
+                let Address {
+                    component,
+                    port: name,
+                } = &port.address.value;
+                let message = format!("an output before is for {component}.{name} too; an input takes one");
+                return Err(said_invalid(&port.address.at, message));
+            }
+            inputs.push(input);
+        }
+        program.keep_outputs(&keep);
+        Ok((program, inputs))
+    }
+
+    fn has(&self, address: &Address) -> bool {
+        let component = self.declaration.by_name.get(&address.component);
+        let io = component.and_then(|&component| self.ios.get(component));
+        io.is_some_and(|io| io.input(&address.port).is_some())
+    }
+
+    /// The input that a result is for: one that the host would set otherwise.
+    fn one(&self, port: &Said<Address>, dtype: DataType) -> Result<MediaInput, PackageError> {
+        let name = &port.value.component;
+        let component = self.declaration.index_of(name, port)?;
+        let inputs = self.ios.get(component).map_or(&[][..], |io| io.inputs.as_slice());
+        let input = port_index(name, inputs, "input", &port.value.port, &port.at)?;
+        let declared = inputs.get(input);
+        if let Some(declared) = declared
+            && declared.dtype() != Some(dtype)
+        {
+            return Err(mismatch(name, declared, &port.at, format!("an input of {dtype}")));
+        }
+        let source = self
+            .components
+            .get(component)
+            .and_then(|component| component.inputs.get(input))
+            .map(|input| input.source);
+        let settable = matches!(
+            source,
+            Some(
+                InputSource::Request { .. }
+                    | InputSource::Loop { .. }
+                    | InputSource::Positions {
+                        coordinates: Some(_),
+                        ..
+                    }
+            )
+        );
+        if !settable {
+            return Err(said_invalid(
+                &port.at,
+                format!(
+                    "input \"{}\" of component \"{name}\" is fed by the pipeline already",
+                    port.value.port
+                ),
+            ));
+        }
+        Ok(MediaInput {
+            component,
+            input,
+            layout: PortLayout::new(declared.and_then(|port| port.dims.as_deref())),
+        })
+    }
 }
 
 /// That the tokens are those of what the program makes.
