@@ -1,0 +1,281 @@
+//! What becomes of images and sound in folders that say it in the words of Hugging Face's processors,
+//! `preprocessor_config.json`, or, for Whisper, in those of onnxruntime-extensions,
+//! `audio_processor_config.json`.
+//!
+//! A processor that is not done here is no error: the host sets the tensors then.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::component::{ComponentIo, TEXT_LIMIT};
+use crate::media::audio::AudioProgram;
+use crate::media::image::{ImageProgram, ProcessorPorts, Thumbnail};
+use crate::media::{ConfigError, ImagePlaceholders, TokenCount};
+
+use super::declaration::{Address, Continuation, Declaration, OutputPort, ProgramDeclaration, Said};
+use super::document::Document;
+use super::files::{FoundFile, PackageFiles};
+use super::{Location, PackageError, PackageErrorKind};
+
+/// The most tokens that an image may come to.
+const MOST_TOKENS: u64 = 1 << 24;
+
+#[derive(Debug)]
+pub(super) struct Processor {
+    image: Option<Config>,
+    audio: Option<Config>,
+    /// The token that stands for an image in the prompt, and for what it comes to in the model.
+    image_token: Option<i32>,
+    /// How many tokens an image comes to, where that is the same for all.
+    image_tokens: Option<usize>,
+}
+
+/// One file.
+#[derive(Clone, Debug)]
+struct Config {
+    at: Location,
+    keys: HashMap<String, Location>,
+    value: Value,
+}
+
+/// What the inputs are called that processors' results are for.
+pub(super) struct InputNames {
+    pub pixels: Vec<String>,
+    pub features: Vec<String>,
+}
+
+const GRIDS: [&str; 2] = ["image_grid_thw", "grid_thw"];
+
+impl Processor {
+    /// Reads the files that there are. `model` is the model's `config.json`, where the format has it.
+    pub fn read(files: &PackageFiles, model: Option<&[u8]>) -> Result<Self, PackageError> {
+        let config = Config::read(files, "preprocessor_config.json")?;
+        let has = |config: &Config, key: &str| config.value.get(key).is_some();
+        let sound = |config: &&Config| {
+            let kind = config.value.get("feature_extractor_type").and_then(Value::as_str);
+            let image = has(config, "image_processor_type");
+            kind.is_some_and(|kind| !image && !kind.contains("Image") && !OLD_IMAGES.contains(&kind))
+        };
+        let audio = match config.as_ref().filter(sound) {
+            Some(config) => Some(config.clone()),
+            None => Config::read(files, "audio_processor_config.json")?.and_then(Config::of_extensions),
+        };
+        let image = config.filter(|config| !sound(&config));
+        let model: Option<Value> = model.and_then(|bytes| serde_json::from_slice(bytes).ok());
+        let processor = Config::read(files, "processor_config.json")?;
+        let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_u64);
+        let mut tokens = processor.and_then(|config| number(&config.value, "image_seq_length"));
+        let mut token = None;
+        if let Some(model) = &model {
+            let text = model.get("text_config").unwrap_or(&Value::Null);
+            let named = ["image_seq_length", "mm_tokens_per_image"];
+            let own = named.into_iter().find_map(|key| number(model, key));
+            tokens = own.or(tokens).or_else(|| number(text, "num_image_tokens"));
+            let ids = ["image_token_id", "image_token_index"];
+            token = ids.into_iter().find_map(|key| number(model, key));
+        }
+        Ok(Processor {
+            image,
+            audio,
+            image_token: token.and_then(|token| i32::try_from(token).ok()),
+            image_tokens: tokens
+                .filter(|tokens| (1..=MOST_TOKENS).contains(tokens))
+                .and_then(|tokens| usize::try_from(tokens).ok()),
+        })
+    }
+
+    /// Declares programs for the inputs that the graphs have. Gives what a person should know.
+    pub fn bind(
+        &self,
+        declaration: &mut Declaration,
+        ios: &[ComponentIo],
+        names: &InputNames,
+    ) -> Result<Vec<String>, PackageError> {
+        let mut warnings = Vec::new();
+        if let Some(config) = &self.image
+            && let Some((component, input)) = find(declaration, ios, &names.pixels)
+            && let Some(pixels) = float_port(declaration, ios, component, &input)
+        {
+            let io = ios.get(component);
+            let grid = GRIDS.into_iter().find_map(|name| {
+                let dtype = io?.input(name)?.dtype()?;
+                let address = address(declaration, component, name)?;
+                dtype.is_index().then_some((address, dtype))
+            });
+            let ports = ProcessorPorts {
+                pixels: (text(&pixels.0), pixels.1),
+                grid: grid.as_ref().map(|(address, dtype)| (text(address), *dtype)),
+            };
+            let addresses = [Some(pixels.0), grid.map(|(address, _)| address)];
+            match ImageProgram::from_preprocessor_config(&config.value, &ports) {
+                Ok(program) => {
+                    self.place(declaration, component, &program, &config.at);
+                    declaration.media.image = Some(ProgramDeclaration {
+                        program,
+                        ports: config.ports(addresses.into_iter().flatten()),
+                    });
+                }
+                Err(error) => warnings.push(config.problem(error, "oxp_run_add_image")?),
+            }
+        }
+        if let Some(config) = &self.audio
+            && let Some((component, input)) = find(declaration, ios, &names.features)
+            && let Some((address, dtype)) = float_port(declaration, ios, component, &input)
+        {
+            match AudioProgram::from_preprocessor_config(&config.value, (text(&address), dtype)) {
+                Ok(program) => {
+                    declaration.media.audio = Some(ProgramDeclaration {
+                        program,
+                        ports: config.ports([address]),
+                    });
+                }
+                Err(error) => warnings.push(config.problem(error, "oxp_run_set_audio")?),
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Where images stand in a prompt, if the component encodes them for a decoder.
+    fn place(&self, declaration: &mut Declaration, component: usize, program: &ImageProgram, at: &Location) {
+        let encodes = declaration.components.get(component).is_some_and(|one| {
+            let modality = one.when_present.as_ref();
+            modality.is_some_and(|modality| modality.value == "image")
+        });
+        let role = declaration
+            .token_roles
+            .iter()
+            .find(|(role, _)| *role == "image_token_id");
+        let token = self.image_token.or(role.map(|(_, token)| *token));
+        let count = match program.makes_patches() {
+            true => Some(TokenCount::FromGrid),
+            false => self.image_tokens.map(TokenCount::PerTile),
+        };
+        let (true, Some(token), Some(count)) = (encodes, token, count) else {
+            return;
+        };
+        if count == TokenCount::FromGrid {
+            declaration.coordinates = Some(Continuation::FromGrid);
+        }
+        declaration.media.vision = Some(Said {
+            value: ImagePlaceholders {
+                placeholder: token,
+                token,
+                count,
+                row_separator: None,
+                column_separator: None,
+                thumbnail: Thumbnail::None,
+            },
+            at: at.clone(),
+        });
+    }
+}
+
+/// Image processors by the names that they had before.
+const OLD_IMAGES: [&str; 3] = [
+    "CLIPFeatureExtractor",
+    "ViTFeatureExtractor",
+    "DeiTFeatureExtractor",
+];
+
+impl Config {
+    fn read(files: &PackageFiles, name: &str) -> Result<Option<Self>, PackageError> {
+        let Some(FoundFile { label, bytes }) = files.read_optional(name, TEXT_LIMIT)? else {
+            return Ok(None);
+        };
+        let bytes = (*bytes).as_ref();
+        let document = Document::from_json(&label, bytes)?;
+        let root = document.root();
+        let keys = root.entries()?;
+        let keys = keys.map(|(key, at)| (key.to_owned(), at.location())).collect();
+        let at = root.location();
+        let value = serde_json::from_slice(bytes).map_err(|error| {
+            let message = error.to_string();
+            PackageError::new(at.clone(), PackageErrorKind::Syntax { message })
+        })?;
+        Ok(Some(Config { at, keys, value }))
+    }
+
+    /// The extraction of Whisper's features as onnxruntime-extensions has it, in Hugging Face's
+    /// words; nothing if it is another one.
+    fn of_extensions(mut self) -> Option<Self> {
+        let steps = self
+            .value
+            .get("feature_extraction")?
+            .get("sequence")?
+            .as_array()?;
+        let operations = steps.iter().filter_map(|step| step.get("operation"));
+        let is_mel = |operation: &&Value| operation.get("type").is_some_and(|kind| kind == "LogMelSpectrum");
+        let attributes = operations.into_iter().find(is_mel)?.get("attrs");
+        let attribute = |name: &str| attributes.and_then(|attributes| attributes.get(name)).cloned();
+        self.value = json!({
+            "feature_extractor_type": "WhisperFeatureExtractor",
+            "chunk_length": attribute("chunk_size"),
+            "hop_length": attribute("hop_length"),
+            "n_fft": attribute("n_fft"),
+            "feature_size": attribute("n_mel"),
+        });
+        Some(self)
+    }
+
+    fn ports(&self, addresses: impl IntoIterator<Item = Address>) -> Vec<OutputPort> {
+        let ports = addresses.into_iter().map(|value| OutputPort {
+            address: Said {
+                value,
+                at: self.at.clone(),
+            },
+            optional: false,
+        });
+        ports.collect()
+    }
+
+    /// An error for what is wrong; for what is not done here, a note of the call that is missing.
+    fn problem(&self, error: ConfigError, call: &str) -> Result<String, PackageError> {
+        let at = self.keys.get(&error.key).cloned().unwrap_or_else(|| Location {
+            key: error.key.clone(),
+            ..self.at.clone()
+        });
+        match error.unsupported {
+            true => Ok(format!(
+                "{at}: {}; {call} cannot be used, and the host sets the tensors",
+                error.message
+            )),
+            false => {
+                let message = error.message;
+                Err(PackageError::new(at, PackageErrorKind::Invalid { message }))
+            }
+        }
+    }
+}
+
+fn text(address: &Address) -> String {
+    format!("{}.{}", address.component, address.port)
+}
+
+fn address(declaration: &Declaration, component: usize, port: &str) -> Option<Address> {
+    Some(Address {
+        component: declaration.components.get(component)?.name.clone(),
+        port: port.to_owned(),
+    })
+}
+
+/// The first component that has an input of one of these names, and which.
+fn find(declaration: &Declaration, ios: &[ComponentIo], names: &[String]) -> Option<(usize, String)> {
+    let components = ios.iter().take(declaration.components.len()).enumerate();
+    components.into_iter().find_map(|(index, io)| {
+        let name = names.iter().find(|name| io.input(name).is_some())?;
+        Some((index, name.clone()))
+    })
+}
+
+/// The input, if it takes numbers.
+fn float_port(
+    declaration: &Declaration,
+    ios: &[ComponentIo],
+    component: usize,
+    name: &str,
+) -> Option<(Address, crate::component::DataType)> {
+    let dtype = ios.get(component)?.input(name)?.dtype()?;
+    let address = address(declaration, component, name)?;
+    dtype.is_float32_or_smaller().then_some((address, dtype))
+}
