@@ -1,9 +1,11 @@
 //! Log-mel features as transformers' WhisperFeatureExtractor has them (4.57, without torch):
 //!
-//!   frames of N samples, every H-th sample in the middle of one, the sound mirrored at its ends
-//!   ("reflect"), times a Hann window 1/2 - 1/2 cos(2 pi n / N)
-//!   P[k] = |DFT(frame)[k]|^2,   k = 0 ..= N / 2
-//!   mel[m] = log10(max(1e-10, sum over k of w[m][k] P[k])),   the last frame left out
+//! ```text
+//! frames of N samples, every H-th sample in the middle of one, the sound mirrored at its ends
+//! ("reflect"), times a Hann window 1/2 - 1/2 cos(2 pi n / N)
+//! P[k] = |DFT(frame)[k]|^2,   k = 0 ..= N / 2
+//! mel[m] = log10(max(1e-10, sum over k of w[m][k] P[k])),   the last frame left out
+//! ```
 //!
 //! w are triangles over the mel scale from 0 Hz up to f_max, of equal area (Slaney, "Auditory
 //! Toolbox", 1998): linear up to 1000 Hz (3/200 mel for each Hz), logarithmic above

@@ -4,8 +4,10 @@
 //!
 //! Of input x at rate r, output at rate R, both divided by their greatest common divisor:
 //!
-//!   y[i] = sum over j of x[j] (b / r) sinc(t) cos^2(pi t / (2 L)),   |t| < L
-//!   t = (j / r - i / R) b,   b = 0.99 min(r, R),   L = 6 (crossings of zero on each side)
+//! ```text
+//! y[i] = sum over j of x[j] (b / r) sinc(t) cos^2(pi t / (2 L)),   |t| < L
+//! t = (j / r - i / R) b,   b = 0.99 min(r, R),   L = 6 (crossings of zero on each side)
+//! ```
 //!
 //! for i in 0 .. ceil(n R / r); x is 0 outside. Sums are in f64.
 
