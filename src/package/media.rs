@@ -311,7 +311,12 @@ fn read_tile(fields: &mut Fields<'_>) -> Result<ImageOp, PackageError> {
     let most = optional_count(fields, "max_tiles", 1024)?.unwrap_or(6);
     let mode_at = fields.get("mode");
     let mode = match &mode_at {
-        Some(at) => at.one_of(&[("dynamic_anyres", 0), ("fixed_grid", 1), ("dynamic_hd", 2)])?,
+        Some(at) => at.one_of(&[
+            ("dynamic_anyres", 0),
+            ("fixed_grid", 1),
+            ("dynamic_hd", 2),
+            ("longest_edge", 3),
+        ])?,
         None => 0,
     };
     let mode = match mode {
@@ -319,6 +324,9 @@ fn read_tile(fields: &mut Fields<'_>) -> Result<ImageOp, PackageError> {
         1 => TilingMode::Grid {
             columns: count(&fields.required("columns", "tiles in a row")?, 64)?,
             rows: count(&fields.required("rows", "rows of tiles")?, 64)?,
+        },
+        3 => TilingMode::LongestEdge {
+            longest: count(&fields.required("longest_edge", "pixels")?, MOST_SIDE)?,
         },
         _ => {
             let patch_at = fields.required("mask_patch_size", "pixels on a side of a cell of the mask")?;

@@ -125,6 +125,9 @@ fn image_op(op: &ImageOp) -> Value {
                 TilingMode::Grid { columns, rows } => {
                     json!({ "mode": "fixed_grid", "columns": columns, "rows": rows })
                 }
+                TilingMode::LongestEdge { longest } => {
+                    json!({ "mode": "longest_edge", "longest_edge": longest })
+                }
                 TilingMode::DynamicHd { mask_patch, canvas } => json!({
                     "mode": "dynamic_hd",
                     "mask_patch_size": mask_patch,

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::component::{ComponentIo, TEXT_LIMIT};
+use crate::component::{ComponentIo, DataType, TEXT_LIMIT};
 use crate::media::audio::AudioProgram;
-use crate::media::image::{ImageProgram, ProcessorPorts, Thumbnail};
+use crate::media::image::{Content, ImageProgram, ProcessorPorts, Thumbnail};
 use crate::media::{ConfigError, ImagePlaceholders, TokenCount};
 
 use super::declaration::{Address, Continuation, Declaration, OutputPort, ProgramDeclaration, Said};
@@ -46,11 +46,16 @@ pub(super) struct InputNames {
 }
 
 const GRIDS: [&str; 2] = ["image_grid_thw", "grid_thw"];
+const COORDINATES: [&str; 2] = ["image_position_ids", "pixel_position_ids"];
+const MASKS: [&str; 1] = ["pixel_attention_mask"];
 
 impl Processor {
     /// Reads the files that there are. `model` is the model's `config.json`, where the format has it.
     pub fn read(files: &PackageFiles, model: Option<&[u8]>) -> Result<Self, PackageError> {
-        let config = Config::read(files, "preprocessor_config.json")?;
+        let processor = Config::read(files, "processor_config.json")?;
+        // Newer folders have one file for all.
+        let within = |key: &str| processor.as_ref().and_then(|config| config.within(key));
+        let config = Config::read(files, "preprocessor_config.json")?.or_else(|| within("image_processor"));
         let has = |config: &Config, key: &str| config.value.get(key).is_some();
         let sound = |config: &&Config| {
             let kind = config.value.get("feature_extractor_type").and_then(Value::as_str);
@@ -59,13 +64,17 @@ impl Processor {
         };
         let audio = match config.as_ref().filter(sound) {
             Some(config) => Some(config.clone()),
-            None => Config::read(files, "audio_processor_config.json")?.and_then(Config::of_extensions),
+            None => match within("feature_extractor") {
+                Some(config) => Some(config),
+                None => Config::read(files, "audio_processor_config.json")?.and_then(Config::of_extensions),
+            },
         };
         let image = config.filter(|config| !sound(&config));
         let model: Option<Value> = model.and_then(|bytes| serde_json::from_slice(bytes).ok());
-        let processor = Config::read(files, "processor_config.json")?;
         let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_u64);
-        let mut tokens = processor.and_then(|config| number(&config.value, "image_seq_length"));
+        let mut tokens = processor
+            .as_ref()
+            .and_then(|config| number(&config.value, "image_seq_length"));
         let mut token = None;
         if let Some(model) = &model {
             let text = model.get("text_config").unwrap_or(&Value::Null);
@@ -97,23 +106,34 @@ impl Processor {
             && let Some((component, input)) = find(declaration, ios, &names.pixels)
             && let Some(pixels) = float_port(declaration, ios, component, &input)
         {
-            let io = ios.get(component);
-            let grid = GRIDS.into_iter().find_map(|name| {
-                let dtype = io?.input(name)?.dtype()?;
-                let address = address(declaration, component, name)?;
-                dtype.is_index().then_some((address, dtype))
-            });
+            let other = |names: &[&str]| {
+                let io = ios.get(component)?;
+                let mut inputs = io.inputs.iter();
+                let port = inputs.find(|port| names.contains(&port.name.as_str()))?;
+                Some((address(declaration, component, &port.name)?, port.dtype()?))
+            };
+            let [grid, coordinates, mask] = [&GRIDS[..], &COORDINATES, &MASKS].map(other);
+            let said =
+                |port: &Option<(Address, DataType)>| port.as_ref().map(|(at, dtype)| (text(at), *dtype));
+            let kind = config.value.get("image_processor_type").and_then(Value::as_str);
+            let makes = |word: &str| kind.is_some_and(|kind| kind.contains(word));
+            let grid = grid.filter(|_| makes("Qwen"));
+            let coordinates = coordinates.filter(|_| makes("Gemma4"));
+            let mask = mask.filter(|_| makes("Idefics3") || makes("SmolVLM"));
             let ports = ProcessorPorts {
                 pixels: (text(&pixels.0), pixels.1),
-                grid: grid.as_ref().map(|(address, dtype)| (text(address), *dtype)),
+                grid: said(&grid),
+                coordinates: said(&coordinates),
+                mask: said(&mask),
             };
-            let addresses = [Some(pixels.0), grid.map(|(address, _)| address)];
+            let others = [grid, coordinates, mask].into_iter().flatten();
+            let addresses = std::iter::once(pixels.0).chain(others.map(|(address, _)| address));
             match ImageProgram::from_preprocessor_config(&config.value, &ports) {
                 Ok(program) => {
                     self.place(declaration, component, &program, &config.at);
                     declaration.media.image = Some(ProgramDeclaration {
                         program,
-                        ports: config.ports(addresses.into_iter().flatten()),
+                        ports: config.ports(addresses),
                     });
                 }
                 Err(error) => warnings.push(config.problem(error, "oxp_run_add_image")?),
@@ -154,7 +174,8 @@ impl Processor {
         let (true, Some(token), Some(count)) = (encodes, token, count) else {
             return;
         };
-        if count == TokenCount::FromGrid {
+        let mut outputs = program.outputs();
+        if outputs.any(|output| output.content == Content::GridDimensions) {
             declaration.coordinates = Some(Continuation::FromGrid);
         }
         declaration.media.vision = Some(Said {
@@ -196,6 +217,15 @@ impl Config {
         Ok(Some(Config { at, keys, value }))
     }
 
+    /// The configuration that is the value of a key.
+    fn within(&self, key: &str) -> Option<Self> {
+        Some(Config {
+            at: self.keys.get(key)?.clone(),
+            keys: HashMap::new(),
+            value: self.value.get(key).filter(|value| value.is_object())?.clone(),
+        })
+    }
+
     /// The extraction of Whisper's features as onnxruntime-extensions has it, in Hugging Face's
     /// words; nothing if it is another one.
     fn of_extensions(mut self) -> Option<Self> {
@@ -232,7 +262,10 @@ impl Config {
     /// An error for what is wrong; for what is not done here, a note of the call that is missing.
     fn problem(&self, error: ConfigError, call: &str) -> Result<String, PackageError> {
         let at = self.keys.get(&error.key).cloned().unwrap_or_else(|| Location {
-            key: error.key.clone(),
+            key: match self.at.key.as_str() {
+                "" => error.key.clone(),
+                within => format!("{within}.{}", error.key),
+            },
             ..self.at.clone()
         });
         match error.unsupported {
@@ -274,7 +307,7 @@ fn float_port(
     ios: &[ComponentIo],
     component: usize,
     name: &str,
-) -> Option<(Address, crate::component::DataType)> {
+) -> Option<(Address, DataType)> {
     let dtype = ios.get(component)?.input(name)?.dtype()?;
     let address = address(declaration, component, name)?;
     dtype.is_float32_or_smaller().then_some((address, dtype))

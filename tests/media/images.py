@@ -18,11 +18,15 @@ import zlib
 import numpy as np
 from PIL import Image, ImageOps, PngImagePlugin
 from transformers import (
+    BitImageProcessor,
     BlipImageProcessor,
     CLIPImageProcessor,
     DeiTImageProcessor,
+    Gemma3ImageProcessor,
+    Idefics3ImageProcessor,
     Qwen2VLImageProcessor,
     SiglipImageProcessor,
+    SmolVLMImageProcessor,
     ViTImageProcessor,
 )
 
@@ -180,6 +184,14 @@ def processors():
         size={"height": 16, "width": 16}, crop_size={"height": 20, "width": 12}, resample=2
     )
     yield "BlipImageProcessor", BlipImageProcessor(size={"height": 24, "width": 24})
+    yield "BitImageProcessor", BitImageProcessor(size={"shortest_edge": 20}, crop_size={"height": 16, "width": 16})
+    yield "Gemma3ImageProcessor", Gemma3ImageProcessor(size={"height": 28, "width": 28})
+    yield "Idefics3ImageProcessor", Idefics3ImageProcessor(
+        size={"longest_edge": 40}, max_image_size={"longest_edge": 16}
+    )
+    yield "SmolVLMImageProcessor", SmolVLMImageProcessor(
+        size={"longest_edge": 15}, max_image_size={"longest_edge": 16}, resample=3
+    )
     yield "Qwen2VLImageProcessor", Qwen2VLImageProcessor(
         patch_size=4, merge_size=2, temporal_patch_size=2, min_pixels=16 * 16, max_pixels=40 * 40
     )

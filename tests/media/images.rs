@@ -1,8 +1,8 @@
 //! Decoding and resizing as Pillow has them, and processors as transformers has them.
 
-use oxpipe::component::DataType;
+use oxpipe::component::{DataType, Dim};
 use oxpipe::media::image::{Filter, ImageProgram, ProcessorPorts, RgbImage};
-use oxpipe::media::{MediaError, Work};
+use oxpipe::media::{MediaError, PortLayout, Work};
 use serde_json::{Value, json};
 
 fn document() -> Value {
@@ -23,7 +23,7 @@ fn pair(value: &Value) -> (usize, usize) {
 }
 
 /// The pattern of images.py.
-fn pattern(width: usize, height: usize, seed: usize) -> RgbImage {
+pub fn pattern(width: usize, height: usize, seed: usize) -> RgbImage {
     let mut bytes = Vec::new();
     for y in 0..height {
         for x in 0..width {
@@ -164,17 +164,23 @@ fn crc32(bytes: &[u8]) -> u32 {
     !value
 }
 
-fn floats(bytes: &[u8]) -> Vec<f64> {
+/// A port of as many dims as a result has, none of them known.
+pub fn layout(shown: &Value) -> PortLayout {
+    let rank = shown["shape"].as_array().unwrap().len();
+    PortLayout::new(Some(&vec![Dim::Symbol(None); rank]))
+}
+
+pub fn floats(bytes: &[u8]) -> Vec<f64> {
     let chunks = bytes.as_chunks::<4>().0.iter();
     chunks.map(|bytes| f32::from_ne_bytes(*bytes).into()).collect()
 }
 
-fn integers(bytes: &[u8]) -> Vec<f64> {
+pub fn integers(bytes: &[u8]) -> Vec<f64> {
     let chunks = bytes.as_chunks::<8>().0.iter();
     chunks.map(|bytes| i64::from_ne_bytes(*bytes) as f64).collect()
 }
 
-fn check(shown: &Value, shape: &[i64], elements: &[f64], label: &str) {
+pub fn check(shown: &Value, shape: &[i64], elements: &[f64], label: &str) {
     let expected: Vec<i64> = shown["shape"]
         .as_array()
         .unwrap()
@@ -201,43 +207,54 @@ fn check(shown: &Value, shape: &[i64], elements: &[f64], label: &str) {
 #[test]
 fn programs_of_processors_give_what_transformers_gives() {
     let document = document();
-    let ports = |grid: bool| ProcessorPorts {
-        pixels: ("vision.pixel_values".to_owned(), DataType::Float32),
-        grid: grid.then(|| ("vision.image_grid_thw".to_owned(), DataType::Int64)),
-    };
     let files = document["files"].as_array().unwrap();
     let (mut checked, mut refused) = (0, 0);
     for case in document["processors"].as_array().unwrap() {
         let kind = case["kind"].as_str().unwrap();
-        let grid = kind.starts_with("Qwen");
-        let program = ImageProgram::from_preprocessor_config(&case["config"], &ports(grid)).unwrap();
-        for output in case["outputs"].as_array().unwrap() {
+        let outputs = case["outputs"].as_array().unwrap();
+        // Ports of the results that there are, with their ranks.
+        let names = ["pixel_values", "image_grid_thw", "pixel_attention_mask"];
+        let made = outputs
+            .iter()
+            .find(|output| output.get("error").is_none())
+            .unwrap();
+        let names: Vec<&str> = names
+            .into_iter()
+            .filter(|name| made.get(name).is_some())
+            .collect();
+        let layouts: Vec<PortLayout> = names.iter().map(|name| layout(&made[name])).collect();
+        let port = |name: &str, dtype| {
+            let has = names.contains(&name);
+            has.then(|| (format!("vision.{name}"), dtype))
+        };
+        let ports = ProcessorPorts {
+            pixels: port("pixel_values", DataType::Float32).unwrap(),
+            grid: port("image_grid_thw", DataType::Int64),
+            coordinates: None,
+            mask: port("pixel_attention_mask", DataType::Int64),
+        };
+        let program = ImageProgram::from_preprocessor_config(&case["config"], &ports).unwrap();
+        for output in outputs {
             let name = output["name"].as_str().unwrap();
             let file = files.iter().find(|file| file["name"] == name).unwrap();
-            let image = RgbImage::decode(&bytes(&file["file"]), &Work::default()).unwrap();
+            let work = Work::default();
+            let image = RgbImage::decode(&bytes(&file["file"]), &work).unwrap();
             let label = format!("{kind} of {name}");
             let tensors = program
-                .prepare(&image, &Work::default())
-                .and_then(|prepared| program.combine(&[&prepared], &[], &Work::default()));
+                .prepare(&image, &work)
+                .and_then(|prepared| program.combine(&[&prepared], &layouts, &work));
             if output.get("error").is_some() {
                 assert!(tensors.is_err(), "{label}");
                 refused += 1;
                 continue;
             }
             let tensors = tensors.unwrap_or_else(|error| panic!("{label}: {error}"));
-            check(
-                &output["pixel_values"],
-                &tensors[0].shape,
-                &floats(&tensors[0].bytes),
-                &label,
-            );
-            if grid {
-                check(
-                    &output["image_grid_thw"],
-                    &tensors[1].shape,
-                    &integers(&tensors[1].bytes),
-                    &label,
-                );
+            for (name, tensor) in names.iter().zip(&tensors) {
+                let elements = match tensor.dtype {
+                    DataType::Int64 => integers(&tensor.bytes),
+                    _ => floats(&tensor.bytes),
+                };
+                check(&output[name], &tensor.shape, &elements, &label);
             }
             checked += 1;
         }
@@ -251,13 +268,12 @@ fn processors_that_are_not_known_are_named() {
     let ports = ProcessorPorts {
         pixels: ("v.p".to_owned(), DataType::Float32),
         grid: None,
+        coordinates: None,
+        mask: None,
     };
     for (config, words) in [
         (json!({}), "image_processor_type"),
-        (
-            json!({"image_processor_type": "Idefics3ImageProcessor"}),
-            "Idefics3",
-        ),
+        (json!({"image_processor_type": "MllamaImageProcessor"}), "Mllama"),
         (
             json!({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 0}}),
             "size",

@@ -4,3 +4,4 @@
 mod audio;
 mod ends;
 mod images;
+mod tiles;

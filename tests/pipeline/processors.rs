@@ -341,7 +341,7 @@ fn what_is_wrong_with_a_processor() {
 /// The host can still set the tensors.
 #[test]
 fn a_processor_that_is_not_done_here_is_a_warning() {
-    let processor = ONE_PIXEL.replace("ViTImageProcessor", "Idefics3ImageProcessor");
+    let processor = ONE_PIXEL.replace("ViTImageProcessor", "MllamaImageProcessor");
     let (runtime, log) = fake::runtime();
     let options = PipelineOptions {
         backend: Some(tiny::backends()[0]),
@@ -357,7 +357,7 @@ fn a_processor_that_is_not_done_here_is_a_warning() {
     let lines = log.lock().unwrap();
     let warned = |(level, line): &(LogLevel, String)| {
         *level == LogLevel::Warning
-            && line.contains("preprocessor_config.json:2: image_processor_type: \"Idefics3ImageProcessor\"")
+            && line.contains("preprocessor_config.json:2: image_processor_type: \"MllamaImageProcessor\"")
     };
     assert!(lines.iter().any(warned), "{lines:?}");
     let mut run = start(&pipeline);

@@ -103,8 +103,9 @@ impl<'t> Target<'t> {
             false => vec![3, height, width],
         };
         // Tiles of an image that has fewer than another are followed by empty ones.
-        let by_image = self.port.rank() == Some(5);
+        let by_image = self.port.rank() == Some(5) && !first.one_sample;
         match self.port.rank() {
+            Some(5) if first.one_sample => shape.splice(0..0, [1, total]).for_each(drop),
             Some(5) => shape.splice(0..0, [images.len(), most]).for_each(drop),
             None | Some(4) => shape.insert(0, total),
             Some(3) if total == 1 => {}
@@ -321,8 +322,9 @@ impl<'t> Target<'t> {
         })?;
         let total: usize = masks.iter().map(|mask| mask.cells.len()).sum();
         let most = masks.iter().map(|mask| mask.cells.len()).max().unwrap_or(0);
-        let by_image = self.port.rank() == Some(4);
+        let by_image = self.port.rank() == Some(4) && !first.one_sample;
         let shape = match self.port.rank() {
+            Some(4) if first.one_sample => vec![1, total / cells.max(1), first.height, first.width],
             None | Some(3) => vec![total / cells.max(1), first.height, first.width],
             Some(4) => vec![masks.len(), most / cells.max(1), first.height, first.width],
             _ => return Err(no_rank(self.port, "masks of tiles have 3")),

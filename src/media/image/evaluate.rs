@@ -62,6 +62,8 @@ pub(super) struct Pixels {
     /// Rows and columns, where there are tiles.
     pub grid: Option<(usize, usize)>,
     pub mask: Option<TileMask>,
+    /// Whether the tiles of all images are one sample.
+    pub one_sample: bool,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,7 @@ pub(super) struct TileMask {
     pub cells: Vec<u8>,
     pub height: usize,
     pub width: usize,
+    pub one_sample: bool,
 }
 
 /// Patches, one a row.
@@ -152,6 +155,7 @@ fn single(image: RgbImage) -> Value {
         tiles: vec![Frame::Bytes(image)],
         grid: None,
         mask: None,
+        one_sample: false,
     })
 }
 
@@ -310,6 +314,7 @@ fn each(pixels: &Pixels, work: &Work, make: impl Fn(usize, f32) -> f32) -> Resul
         whole: pixels.whole,
         grid: pixels.grid,
         mask: pixels.mask.clone(),
+        one_sample: pixels.one_sample,
     }))
 }
 

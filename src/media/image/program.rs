@@ -133,6 +133,10 @@ pub enum TilingMode {
     /// `canvas` (Phi-4-multimodal's dynamic preprocessing). A cell of the validity mask is
     /// `mask_patch` pixels.
     DynamicHd { mask_patch: usize, canvas: u8 },
+    /// The image with its longer side at `longest`, stretched to multiples of the tile; an image
+    /// that is one tile then is the thumbnail alone (Idefics3). The tiles of all images are those
+    /// of one sample, `[1, all tiles, 3, H, W]`, and a cell of the validity mask is a pixel.
+    LongestEdge { longest: usize },
 }
 
 /// The whole image as one more tile.

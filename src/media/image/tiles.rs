@@ -1,6 +1,7 @@
 use super::evaluate::{Frame, Pixels, TileMask};
 use super::program::{Thumbnail, Tiling, TilingMode};
 use super::rgb::RgbImage;
+use super::sizes;
 use crate::media::{MediaError, Work};
 
 /// Columns and rows that [`TilingMode::Anyres`] chooses among: those of LLaVA-NeXT and a row and
@@ -30,8 +31,36 @@ pub(super) fn tile(image: &RgbImage, tiling: &Tiling, work: &Work) -> Result<Pix
             let thumbnail = image.resize(size, size, tiling.filter, work)?;
             cut(&canvas, tiling, (columns, rows), thumbnail, None, work)
         }
+        TilingMode::LongestEdge { longest } => longest_edge(image, tiling, longest, work),
         TilingMode::DynamicHd { mask_patch, canvas } => dynamic_hd(image, tiling, mask_patch, canvas, work),
     }
+}
+
+fn longest_edge(
+    image: &RgbImage,
+    tiling: &Tiling,
+    longest: usize,
+    work: &Work,
+) -> Result<Pixels, MediaError> {
+    let size = tiling.size;
+    let (width, height) = sizes::longest_edge((image.width(), image.height()), longest);
+    let scaled = image.resize(width, height, tiling.filter, work)?;
+    let (wide, high) = sizes::multiples((width, height), size);
+    let canvas = scaled.resize(wide, high, tiling.filter, work)?;
+    let thumbnail = canvas.resize(size, size, tiling.thumbnail_filter, work)?;
+    let grid = match (wide, high) == (size, size) && tiling.thumbnail != Thumbnail::None {
+        true => (0, 0),
+        false => (wide / size, high / size),
+    };
+    let mut pixels = cut(&canvas, tiling, grid, thumbnail, None, work)?;
+    pixels.one_sample = true;
+    pixels.mask = Some(TileMask {
+        cells: work.filled((pixels.tiles.len() * size).saturating_mul(size), 1)?,
+        height: size,
+        width: size,
+        one_sample: true,
+    });
+    Ok(pixels)
 }
 
 fn best_grid(image: &RgbImage, tiling: &Tiling) -> Result<(usize, usize), MediaError> {
@@ -131,6 +160,7 @@ fn dynamic_hd(
         cells,
         height: edge,
         width: edge,
+        one_sample: false,
     };
     let thumbnail = canvas.resize(size, size, tiling.thumbnail_filter, work)?;
     cut(&canvas, tiling, (columns, rows), thumbnail, Some(mask), work)
@@ -164,6 +194,7 @@ fn cut(
             cells: work.filled(tiles.len(), 1)?,
             height: 1,
             width: 1,
+            one_sample: false,
         },
     };
     Ok(Pixels {
@@ -173,5 +204,6 @@ fn cut(
         whole: [canvas.height() as i64, canvas.width() as i64],
         grid: Some((rows, columns)),
         mask: Some(mask),
+        one_sample: false,
     })
 }
