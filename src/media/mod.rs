@@ -17,6 +17,6 @@ mod work;
 pub use config::ConfigError;
 pub use dataflow::{ProgramError, ProgramPart, Transform};
 pub use error::MediaError;
-pub use prompt::{ImagePlaceholders, TokenCount};
+pub use prompt::{ImagePlaceholders, TileTokens, TokenCount};
 pub use tensor::{PortLayout, Tensor};
 pub use work::Work;

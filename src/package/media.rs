@@ -7,7 +7,9 @@ use crate::media::image::{
     Content, FeatureOrder, Filter, Fit, ImageOp, ImageOutput, ImageProgram, ImageTransform, PatchOrder,
     Patchify, Thumbnail, Tiling, TilingMode,
 };
-use crate::media::{ImagePlaceholders, PortLayout, ProgramError, ProgramPart, TokenCount, Transform};
+use crate::media::{
+    ImagePlaceholders, PortLayout, ProgramError, ProgramPart, TileTokens, TokenCount, Transform,
+};
 
 use super::PackageError;
 use super::audio::read_sound;
@@ -472,6 +474,13 @@ pub(super) fn read_vision(at: &Cursor<'_>) -> Result<Option<Said<ImagePlaceholde
         order.one_of(&[("prompt_order", ())])?;
     }
     fields.skip(&["token_count_summary"]);
+    let tiles_at = fields.get("tile_tokens");
+    let tiles = tiles_at.as_ref().map(read_tile_tokens).transpose()?;
+    if let Some(tiles_at) = &tiles_at
+        && source != Some(0)
+    {
+        return Err(tiles_at.invalid("goes with token_count_source: per_tile"));
+    }
     let count = match source {
         Some(0) => {
             let each = per_tile.ok_or_else(|| fields.missing("tokens_per_tile", "a number of tokens"))?;
@@ -499,9 +508,32 @@ pub(super) fn read_vision(at: &Cursor<'_>) -> Result<Option<Said<ImagePlaceholde
             row_separator,
             column_separator,
             thumbnail,
+            tiles,
         },
         at: at.location(),
     }))
+}
+
+/// `tile_tokens`: what is written around the tokens of tiles that have names.
+fn read_tile_tokens(at: &Cursor<'_>) -> Result<TileTokens, PackageError> {
+    let mut fields = at.fields()?;
+    let ids =
+        |at: &Cursor<'_>| -> Result<Vec<i32>, PackageError> { at.items()?.map(|id| id.token_id()).collect() };
+    let names_at = fields.required("names", "a list of tokens for each row of tiles")?;
+    let tiles = TileTokens {
+        around: fields.required("around", "the token around tiles")?.token_id()?,
+        names: names_at
+            .items()?
+            .map(|row| ids(&row))
+            .collect::<Result<_, PackageError>>()?,
+        row_end: ids(&fields.required("row_end", "tokens behind a row of tiles")?)?,
+        last_row_end: ids(&fields.required("last_row_end", "tokens behind the last row")?)?,
+        whole: fields
+            .required("whole", "the token of the whole image")?
+            .token_id()?,
+    };
+    fields.finish();
+    Ok(tiles)
 }
 
 /// Finds the ports of all programs.

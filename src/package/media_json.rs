@@ -69,6 +69,16 @@ pub(crate) fn placeholders(placeholders: &ImagePlaceholders) -> Value {
         }
     }
     fields.insert("thumbnail_order".into(), json!(thumbnail(placeholders.thumbnail)));
+    if let Some(tiles) = &placeholders.tiles {
+        let tiles = json!({
+            "around": tiles.around,
+            "names": tiles.names,
+            "row_end": tiles.row_end,
+            "last_row_end": tiles.last_row_end,
+            "whole": tiles.whole,
+        });
+        fields.insert("tile_tokens".into(), tiles);
+    }
     Value::Object(fields)
 }
 

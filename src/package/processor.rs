@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::component::{ComponentIo, DataType, TEXT_LIMIT};
+use crate::component::{ComponentIo, DataType, TEXT_LIMIT, TOKENIZER_LIMIT};
 use crate::media::audio::AudioProgram;
 use crate::media::image::{Content, ImageProgram, ProcessorPorts, Thumbnail};
-use crate::media::{ConfigError, ImagePlaceholders, TokenCount};
+use crate::media::{ConfigError, ImagePlaceholders, TileTokens, TokenCount};
 
 use super::declaration::{Address, Continuation, Declaration, OutputPort, ProgramDeclaration, Said};
 use super::document::Document;
@@ -29,6 +29,8 @@ pub(super) struct Processor {
     image_token: Option<i32>,
     /// How many tokens an image comes to, where that is the same for all.
     image_tokens: Option<usize>,
+    /// What is written around the tiles of an image.
+    tile_tokens: Option<TileTokens>,
 }
 
 /// One file.
@@ -72,21 +74,29 @@ impl Processor {
         let image = config.filter(|config| !sound(&config));
         let model: Option<Value> = model.and_then(|bytes| serde_json::from_slice(bytes).ok());
         let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_u64);
-        let mut tokens = processor
-            .as_ref()
-            .and_then(|config| number(&config.value, "image_seq_length"));
+        let mut tokens = processor.as_ref().and_then(|config| {
+            let names = ["image_seq_length", "image_seq_len"];
+            names.into_iter().find_map(|name| number(&config.value, name))
+        });
         let mut token = None;
         if let Some(model) = &model {
             let text = model.get("text_config").unwrap_or(&Value::Null);
             let named = ["image_seq_length", "mm_tokens_per_image"];
             let own = named.into_iter().find_map(|key| number(model, key));
-            tokens = own.or(tokens).or_else(|| number(text, "num_image_tokens"));
+            let merged = || squares_of(model.get("vision_config")?, number(model, "scale_factor")?);
+            let named = || number(text, "num_image_tokens");
+            tokens = own.or(tokens).or_else(named).or_else(merged);
             let ids = ["image_token_id", "image_token_index"];
             token = ids.into_iter().find_map(|key| number(model, key));
         }
+        let tile_tokens = match image.as_ref().is_some_and(|config| config.is_of(&TILED)) {
+            true => tile_tokens(files)?,
+            false => None,
+        };
         Ok(Processor {
             image,
             audio,
+            tile_tokens,
             image_token: token.and_then(|token| i32::try_from(token).ok()),
             image_tokens: tokens
                 .filter(|tokens| (1..=MOST_TOKENS).contains(tokens))
@@ -115,11 +125,9 @@ impl Processor {
             let [grid, coordinates, mask] = [&GRIDS[..], &COORDINATES, &MASKS].map(other);
             let said =
                 |port: &Option<(Address, DataType)>| port.as_ref().map(|(at, dtype)| (text(at), *dtype));
-            let kind = config.value.get("image_processor_type").and_then(Value::as_str);
-            let makes = |word: &str| kind.is_some_and(|kind| kind.contains(word));
-            let grid = grid.filter(|_| makes("Qwen"));
-            let coordinates = coordinates.filter(|_| makes("Gemma4"));
-            let mask = mask.filter(|_| makes("Idefics3") || makes("SmolVLM"));
+            let grid = grid.filter(|_| config.is_of(&["Qwen"]));
+            let coordinates = coordinates.filter(|_| config.is_of(&["Gemma4"]));
+            let mask = mask.filter(|_| config.is_of(&TILED));
             let ports = ProcessorPorts {
                 pixels: (text(&pixels.0), pixels.1),
                 grid: said(&grid),
@@ -130,7 +138,7 @@ impl Processor {
             let addresses = std::iter::once(pixels.0).chain(others.map(|(address, _)| address));
             match ImageProgram::from_preprocessor_config(&config.value, &ports) {
                 Ok(program) => {
-                    self.place(declaration, component, &program, &config.at);
+                    warnings.extend(self.place(declaration, component, &program, &config.at));
                     declaration.media.image = Some(ProgramDeclaration {
                         program,
                         ports: config.ports(addresses),
@@ -157,26 +165,34 @@ impl Processor {
     }
 
     /// Where images stand in a prompt, if the component encodes them for a decoder.
-    fn place(&self, declaration: &mut Declaration, component: usize, program: &ImageProgram, at: &Location) {
-        let encodes = declaration.components.get(component).is_some_and(|one| {
-            let modality = one.when_present.as_ref();
-            modality.is_some_and(|modality| modality.value == "image")
-        });
-        let role = declaration
-            .token_roles
-            .iter()
-            .find(|(role, _)| *role == "image_token_id");
-        let token = self.image_token.or(role.map(|(_, token)| *token));
+    fn place(
+        &self,
+        declaration: &mut Declaration,
+        component: usize,
+        program: &ImageProgram,
+        at: &Location,
+    ) -> Option<String> {
+        let one = declaration.components.get(component)?;
+        if one.when_present.as_ref()?.value != "image" {
+            return None;
+        }
+        let mut roles = declaration.token_roles.iter();
+        let role = roles.find(|(role, _)| *role == "image_token_id");
+        let token = self.image_token.or(role.map(|(_, token)| *token))?;
         let count = match program.makes_patches() {
-            true => Some(TokenCount::FromGrid),
-            false => self.image_tokens.map(TokenCount::PerTile),
-        };
-        let (true, Some(token), Some(count)) = (encodes, token, count) else {
-            return;
+            true => TokenCount::FromGrid,
+            false => TokenCount::PerTile(self.image_tokens?),
         };
         let mut outputs = program.outputs();
         if outputs.any(|output| output.content == Content::GridDimensions) {
             declaration.coordinates = Some(Continuation::FromGrid);
+        }
+        let thumbnail = program.thumbnail();
+        if thumbnail != Thumbnail::None && self.tile_tokens.is_none() {
+            return Some(format!(
+                "{at}: tokenizer.json does not have the tokens that are written around the tiles of an image; prompts \
+                 are taken as they are, with these in them"
+            ));
         }
         declaration.media.vision = Some(Said {
             value: ImagePlaceholders {
@@ -185,11 +201,71 @@ impl Processor {
                 count,
                 row_separator: None,
                 column_separator: None,
-                thumbnail: Thumbnail::None,
+                thumbnail,
+                tiles: self.tile_tokens.clone().filter(|_| thumbnail != Thumbnail::None),
             },
             at: at.clone(),
         });
+        None
     }
+}
+
+/// Processors that cut images into tiles with names.
+const TILED: [&str; 2] = ["Idefics3", "SmolVLM"];
+/// The most tiles on a side.
+const MOST_TILES: usize = 64;
+
+/// How many tokens a tile comes to whose patches are merged, squares of `merge` on a side.
+fn squares_of(vision: &Value, merge: u64) -> Option<u64> {
+    let number = |key: &str| vision.get(key).and_then(Value::as_u64);
+    let side = number("image_size")?.checked_div(number("patch_size")?)?;
+    side.checked_mul(side)?.checked_div(merge.checked_mul(merge)?)
+}
+
+/// The tokens around tiles by what they are called in the tokenizer's file; a line end is one of
+/// bytes there (byte-level BPE). Nothing if any is missing.
+fn tile_tokens(files: &PackageFiles) -> Result<Option<TileTokens>, PackageError> {
+    let Some(found) = files.read_optional("tokenizer.json", TOKENIZER_LIMIT)? else {
+        return Ok(None);
+    };
+    // What is wrong with the file is told where the tokenizer is made of it.
+    let Ok(tokenizer) = serde_json::from_slice::<Value>((*found.bytes).as_ref()) else {
+        return Ok(None);
+    };
+    Ok(tile_tokens_of(&tokenizer))
+}
+
+fn tile_tokens_of(tokenizer: &Value) -> Option<TileTokens> {
+    const LINE_END: &str = "\u{10a}";
+    let number = |id: &Value| id.as_i64().and_then(|id| i32::try_from(id).ok());
+    let added = tokenizer.get("added_tokens")?.as_array()?;
+    let added: HashMap<&str, i32> = added
+        .iter()
+        .filter_map(|token| Some((token.get("content")?.as_str()?, number(token.get("id")?)?)))
+        .collect();
+    let vocabulary = tokenizer.get("model")?.get("vocab")?;
+    let piece = |text: &str| vocabulary.get(text).and_then(number);
+    let line_end = piece(LINE_END)?;
+    let name = |row: usize, column: usize| {
+        let text = format!("<row_{}_col_{}>", row + 1, column + 1);
+        added.get(text.as_str()).copied()
+    };
+    let row = |row: usize| -> Vec<i32> { (0..MOST_TILES).map_while(|column| name(row, column)).collect() };
+    let names: Vec<Vec<i32>> = (0..MOST_TILES)
+        .map(row)
+        .take_while(|row| !row.is_empty())
+        .collect();
+    (!names.is_empty()).then_some(())?;
+    Some(TileTokens {
+        around: *added.get("<fake_token_around_image>")?,
+        names,
+        row_end: vec![line_end],
+        last_row_end: match piece(&LINE_END.repeat(2)) {
+            Some(two) => vec![two],
+            None => vec![line_end; 2],
+        },
+        whole: *added.get("<global-img>")?,
+    })
 }
 
 /// Image processors by the names that they had before.
@@ -246,6 +322,12 @@ impl Config {
             "feature_size": attribute("n_mel"),
         });
         Some(self)
+    }
+
+    /// Whether the image processor's name has one of these words.
+    fn is_of(&self, words: &[&str]) -> bool {
+        let kind = self.value.get("image_processor_type").and_then(Value::as_str);
+        kind.is_some_and(|kind| words.iter().any(|word| kind.contains(word)))
     }
 
     fn ports(&self, addresses: impl IntoIterator<Item = Address>) -> Vec<OutputPort> {

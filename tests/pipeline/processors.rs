@@ -6,7 +6,7 @@ use oxpipe::media::audio::Sound;
 use oxpipe::media::image::RgbImage;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings};
 use oxpipe::runtime::LogLevel;
-use oxpipe_test_support::onnx_writer::{FLOAT, INT64, Model, Node, Tensor};
+use oxpipe_test_support::onnx_writer::{BOOL, FLOAT, INT64, Model, Node, Tensor};
 
 use super::fake::{self, VOCABULARY, continuation, floats};
 use super::genai::{WHISPER, whisper_files};
@@ -304,6 +304,135 @@ fn positions_of_pictures_on_three_axes() {
         "vision.image_grid_thw"
     );
     written::check(&files);
+}
+
+/// A tile's feature is the mean of its numbers, one for each.
+fn smol(tokenizer: &str) -> Files {
+    let vision = Model::new()
+        .input(
+            "pixel_values",
+            FLOAT,
+            "[batch_size, num_images, 3, height, width]",
+        )
+        .input(
+            "pixel_attention_mask",
+            BOOL,
+            "[batch_size, num_images, height, width]",
+        )
+        .output("image_features", FLOAT, "[num_tiles, 1, 1]")
+        .initializer(Tensor::ints("numbers", &[3], &[-1, 1, 12]))
+        .initializer(Tensor::ints("pixels", &[3], &[-1, 1, 4]))
+        .initializer(Tensor::ints("last", &[1], &[2]))
+        .initializer(Tensor::floats("share", &[], &[1.0 / 48.0]))
+        .node(Node::new("Reshape", &["pixel_values", "numbers"], &["tiles"]))
+        .node(Node::new("ReduceSum", &["tiles", "last"], &["sums"]).int("keepdims", 1))
+        .node(Node::new("Cast", &["pixel_attention_mask"], &["ones"]).int("to", FLOAT.into()))
+        .node(Node::new("Reshape", &["ones", "pixels"], &["tile_ones"]))
+        .node(Node::new("ReduceSum", &["tile_ones", "last"], &["seen"]).int("keepdims", 1))
+        .node(Node::new("Mul", &["sums", "seen"], &["all"]))
+        .node(Node::new("Mul", &["all", "share"], &["image_features"]))
+        .encode();
+    let decoder = Decoder {
+        sequence: "inputs_embeds",
+        embeds: true,
+        ..Decoder::default()
+    };
+    let graphs = [
+        ("onnx/embed_tokens.onnx", embed_tokens()),
+        ("onnx/vision_encoder.onnx", vision),
+        ("onnx/decoder_model_merged.onnx", decoder.encode()),
+    ];
+    // Patches of one pixel, four of which become a token.
+    let config = r#"{
+      "architectures": ["Idefics3ForConditionalGeneration"],
+      "image_token_id": 7,
+      "scale_factor": 2,
+      "vision_config": {"image_size": 2, "patch_size": 1},
+      "max_position_embeddings": 64
+    }"#;
+    let processor = r#"{
+      "image_processor_type": "Idefics3ImageProcessor",
+      "size": {"longest_edge": 4},
+      "max_image_size": {"longest_edge": 2},
+      "do_rescale": false,
+      "do_normalize": false
+    }"#;
+    let texts = [
+        ("config.json", config),
+        ("preprocessor_config.json", processor),
+        ("tokenizer.json", tokenizer),
+    ];
+    folder(&texts, &graphs)
+}
+
+/// Tiles of two by two pixels, with the tokens around them that transformers writes.
+#[test]
+fn tiles_with_names_in_a_prompt() {
+    let names = [
+        "<row_1_col_1>",
+        "<row_1_col_2>",
+        "<row_2_col_1>",
+        "<fake_token_around_image>",
+        "<global-img>",
+        "<row_2_col_2>",
+        "\u{10a}",
+        "<image>",
+    ];
+    let added = names.iter().enumerate().filter(|(_, name)| name.starts_with('<'));
+    let added: Vec<serde_json::Value> = added
+        .map(|(id, name)| {
+            serde_json::json!({
+                "id": id, "content": name, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true,
+            })
+        })
+        .collect();
+    let vocabulary: serde_json::Map<_, _> = names
+        .iter()
+        .enumerate()
+        .map(|(id, name)| ((*name).to_owned(), id.into()))
+        .collect();
+    let byte_level = serde_json::json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true,
+    });
+    let tokenizer = serde_json::json!({
+        "version": "1.0",
+        "added_tokens": added,
+        "pre_tokenizer": byte_level,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    });
+    let files = smol(&tokenizer.to_string());
+    for_each_mix(&files, &["vision", "embedding", "decoder"], |pipeline| {
+        let mut run = start(pipeline);
+        // Two rows of two tiles, and the whole.
+        run.add_image(&plain(4, 4, [2, 2, 2]), &RunControl::default())
+            .unwrap();
+        run.append_tokens(&[1, 7, 2]).unwrap();
+        let tiles = [3, 0, 7, 3, 1, 7, 6, 3, 2, 7, 3, 5, 7, 6, 6, 3, 4, 7, 3];
+        assert_eq!(run.tokens(), [&[1][..], &tiles, &[2]].concat());
+        let shape = run.get_tensor("vision.pixel_values").unwrap().shape().to_vec();
+        assert_eq!(shape, [1, 5, 3, 2, 2]);
+        assert_eq!(
+            run.get_tensor("vision.pixel_attention_mask").unwrap().bytes(),
+            [1; 20]
+        );
+        // The mean of twelve numbers stands for each image token.
+        let tokens = run.tokens().iter();
+        let seen: Vec<i32> = tokens.map(|&id| if id == 7 { 2 } else { id }).collect();
+        assert_eq!(steps(&mut run, 1), continuation(&seen, 1, 0));
+        // The placeholder may be in a text.
+        let mut run = start(pipeline);
+        run.add_image(&plain(4, 4, [2, 2, 2]), &RunControl::default())
+            .unwrap();
+        run.append_text("<image>", false).unwrap();
+        assert_eq!(run.tokens(), tiles);
+    });
+    written::check(&files);
+    // Without them the host writes the tokens.
+    let unnamed = tokenizer.to_string().replace("<global-img>", "<global>");
+    let pipeline = open(&smol(&unnamed)).unwrap();
+    assert!(pipeline.describe()["images"]["placeholders"].is_null());
 }
 
 #[test]
