@@ -373,6 +373,41 @@ fn outputs_are_for_one_input_each_and_may_be_optional() {
     assert_eq!(run.get_tensor("m.size").unwrap().shape(), [1, 2]);
 }
 
+/// An image may be what a denoiser begins with: its loop adds one in each step.
+#[test]
+fn an_image_that_a_loop_begins_with() {
+    let yaml = "
+preprocessing:
+  image:
+    transforms:
+      - {op: decode}
+      - {op: resize, size: 2, interpolation: nearest}
+    outputs:
+      - {name: denoiser.x, content: pixels, dtype: float32}
+pipeline:
+  models: {denoiser: {filename: d.onnx, type: denoiser}}
+  dataflow:
+    - {from: denoiser.next, to: denoiser.x}
+  strategy: {kind: iterative, denoiser: denoiser, num_steps: 2}
+";
+    let denoiser = Fake::new(io(&["x:float32[1,3,2,2]"], &["next:float32[1,3,2,2]"]), |call| {
+        let next: Vec<f32> = call.floats("x").iter().map(|x| x + 1.0).collect();
+        Ok(vec![("next", float_tensor(&[1, 3, 2, 2], &next))])
+    });
+    let pipeline = open(yaml, vec![("denoiser", denoiser)]).unwrap();
+    let control = RunControl::default();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    for value in [7, 3] {
+        run.add_image(&gray(4, 4, value), &control).unwrap();
+        run.step(&control).unwrap();
+        run.step(&control).unwrap();
+        let latent = run.latents().next().unwrap();
+        assert_eq!(floats(latent), [f32::from(value) + 2.0; 12]);
+        run.clear_images().unwrap();
+    }
+    assert_eq!(run.step(&control).unwrap_err().kind(), ErrorKind::MissingInput);
+}
+
 #[test]
 fn a_cancelled_image_leaves_the_run_as_it_was() {
     let (pipeline, _) = package(SIMPLE, "{}", "pixels:float32[n,3,2,2]");
