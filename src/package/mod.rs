@@ -23,6 +23,7 @@ mod iteration;
 mod json;
 mod kept;
 mod media;
+mod media_inputs;
 mod media_json;
 mod metadata;
 mod nested;

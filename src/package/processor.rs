@@ -1,6 +1,6 @@
 //! What becomes of images and sound in folders that say it in the words of Hugging Face's processors,
-//! `preprocessor_config.json`, or, for Whisper, in those of onnxruntime-extensions,
-//! `audio_processor_config.json`.
+//! `preprocessor_config.json`, or in those of onnxruntime-extensions, `processor_config.json` and, for
+//! Whisper, `audio_processor_config.json`.
 //!
 //! A processor that is not done here is no error: the host sets the tensors then.
 
@@ -72,6 +72,8 @@ impl Processor {
             },
         };
         let image = config.filter(|config| !sound(&config));
+        // onnxruntime-extensions' words for it, if there are no others.
+        let image = image.or_else(|| processor.clone().filter(|config| has(config, "processor")));
         let model: Option<Value> = model.and_then(|bytes| serde_json::from_slice(bytes).ok());
         let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_u64);
         let mut tokens = processor.as_ref().and_then(|config| {
@@ -125,7 +127,7 @@ impl Processor {
             let [grid, coordinates, mask] = [&GRIDS[..], &COORDINATES, &MASKS].map(other);
             let said =
                 |port: &Option<(Address, DataType)>| port.as_ref().map(|(at, dtype)| (text(at), *dtype));
-            let grid = grid.filter(|_| config.is_of(&["Qwen"]));
+            let grid = grid.filter(|_| config.is_of(&["Qwen"]) || config.has_patches());
             let coordinates = coordinates.filter(|_| config.is_of(&["Gemma4"]));
             let mask = mask.filter(|_| config.is_of(&TILED));
             let ports = ProcessorPorts {
@@ -136,7 +138,11 @@ impl Processor {
             };
             let others = [grid, coordinates, mask].into_iter().flatten();
             let addresses = std::iter::once(pixels.0).chain(others.map(|(address, _)| address));
-            match ImageProgram::from_preprocessor_config(&config.value, &ports) {
+            let program = match config.value.get("processor") {
+                Some(_) => ImageProgram::from_extensions_config(&config.value, &ports),
+                None => ImageProgram::from_preprocessor_config(&config.value, &ports),
+            };
+            match program {
                 Ok(program) => {
                     warnings.extend(self.place(declaration, component, &program, &config.at));
                     declaration.media.image = Some(ProgramDeclaration {
@@ -322,6 +328,19 @@ impl Config {
             "feature_size": attribute("n_mel"),
         });
         Some(self)
+    }
+
+    /// Whether it is a pipeline of onnxruntime-extensions that cuts images into patches.
+    fn has_patches(&self) -> bool {
+        let transforms = self
+            .value
+            .get("processor")
+            .and_then(|processor| processor.get("transforms"));
+        let mut transforms = transforms.and_then(Value::as_array).into_iter().flatten();
+        transforms.any(|transform| {
+            let operation = transform.get("operation");
+            operation.and_then(|operation| operation.get("type")) == Some(&json!("PatchImage"))
+        })
     }
 
     /// Whether the image processor's name has one of these words.

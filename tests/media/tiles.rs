@@ -105,3 +105,41 @@ fn patches_of_gemma_4_are_those_of_transformers() {
         );
     }
 }
+
+#[test]
+fn pipelines_of_extensions_give_what_these_give() {
+    let cases: Value = serde_json::from_str(include_str!("extensions.json")).unwrap();
+    for case in cases.as_array().unwrap() {
+        let outputs = case["outputs"].as_array().unwrap();
+        let has_grid = outputs[0].get("image_grid_thw").is_some();
+        let ports = ProcessorPorts {
+            pixels: ("vision.pixel_values".to_owned(), DataType::Float32),
+            grid: has_grid.then(|| ("vision.image_grid_thw".to_owned(), DataType::Int64)),
+            coordinates: None,
+            mask: None,
+        };
+        let program = ImageProgram::from_extensions_config(&case["config"], &ports).unwrap();
+        for output in outputs {
+            let (width, height) = (number(&output["size"][0]), number(&output["size"][1]));
+            let work = Work::default();
+            let prepared = program.prepare(&pattern(width, height, width), &work).unwrap();
+            let layouts = [layout(&output["pixel_values"]), PortLayout::default()];
+            let tensors = program.combine(&[&prepared], &layouts, &work).unwrap();
+            let label = format!("{width} x {height}");
+            check(
+                &output["pixel_values"],
+                &tensors[0].shape,
+                &floats(&tensors[0].bytes),
+                &label,
+            );
+            if has_grid {
+                check(
+                    &output["image_grid_thw"],
+                    &tensors[1].shape,
+                    &integers(&tensors[1].bytes),
+                    &label,
+                );
+            }
+        }
+    }
+}

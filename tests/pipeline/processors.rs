@@ -207,9 +207,9 @@ const QWEN_PROCESSOR: &str = r#"{
   "do_normalize": false
 }"#;
 
-/// Features are the mean of the four patches; the next token is the sum of the last position's axes.
-fn qwen() -> Files {
-    let vision = Model::new()
+/// Features are the mean of four patches.
+fn qwen_vision() -> Vec<u8> {
+    Model::new()
         .input("pixel_values", FLOAT, "[patches, 3]")
         .input("image_grid_thw", INT64, "[images, 3]")
         .output("image_features", FLOAT, "[image_tokens, 1]")
@@ -219,21 +219,30 @@ fn qwen() -> Files {
         .node(Node::new("Reshape", &["pixel_values", "groups"], &["grouped"]))
         .node(Node::new("ReduceSum", &["grouped", "columns"], &["sums"]).int("keepdims", 1))
         .node(Node::new("Mul", &["sums", "share"], &["image_features"]))
-        .encode();
+        .encode()
+}
+
+/// The next token is the sum of the last position's axes.
+fn qwen_decoder() -> Vec<u8> {
     let choices: Vec<f32> = (0..VOCABULARY).map(|id| id as f32).collect();
-    let decoder = Model::new()
+    let mut model = Model::new()
         .input("inputs_embeds", FLOAT, "[batch, sequence, 1]")
-        .input("position_ids", INT64, "[3, batch, sequence]")
-        .input("past_key_values.0.key", FLOAT, "[batch, 1, past_sequence, 1]")
-        .output("present.0.key", FLOAT, "[batch, 1, total_sequence, 1]")
-        .output("logits", FLOAT, &format!("[batch, sequence, {VOCABULARY}]"))
         .initializer(Tensor::ints("rows", &[4], &[1, 1, -1, 1]))
+        .node(Node::new("Reshape", &["inputs_embeds", "rows"], &["new"]));
+    for name in ["key", "value"] {
+        let (past, present) = (format!("past_key_values.0.{name}"), format!("present.0.{name}"));
+        model = model
+            .input(&past, FLOAT, "[batch, 1, past_sequence, 1]")
+            .output(&present, FLOAT, "[batch, 1, total_sequence, 1]")
+            .node(Node::new("Concat", &[&past, "new"], &[&present]).int("axis", 2));
+    }
+    model
+        .input("position_ids", INT64, "[3, batch, sequence]")
+        .output("logits", FLOAT, &format!("[batch, sequence, {VOCABULARY}]"))
         .initializer(Tensor::ints("first", &[1], &[0]))
         .initializer(Tensor::ints("last", &[1], &[2]))
         .initializer(Tensor::floats("size", &[], &[VOCABULARY as f32]))
         .initializer(Tensor::floats("choices", &[VOCABULARY], &choices))
-        .node(Node::new("Reshape", &["inputs_embeds", "rows"], &["new"]))
-        .node(Node::new("Concat", &["past_key_values.0.key", "new"], &["present.0.key"]).int("axis", 2))
         .node(Node::new("Cast", &["position_ids"], &["positions"]).int("to", FLOAT.into()))
         .node(Node::new("ReduceSum", &["positions", "first"], &["sums"]).int("keepdims", 0))
         .node(Node::new("Mod", &["sums", "size"], &["next"]).int("fmod", 1))
@@ -241,15 +250,18 @@ fn qwen() -> Files {
         .node(Node::new("Sub", &["next_column", "choices"], &["away"]))
         .node(Node::new("Abs", &["away"], &["distance"]))
         .node(Node::new("Neg", &["distance"], &["logits"]))
-        .encode();
+        .encode()
+}
+
+fn qwen() -> Files {
     let texts = [
         ("config.json", QWEN),
         ("preprocessor_config.json", QWEN_PROCESSOR),
     ];
     let graphs = [
         ("onnx/embed_tokens.onnx", embed_tokens()),
-        ("onnx/vision_encoder.onnx", vision),
-        ("onnx/decoder_model_merged.onnx", decoder),
+        ("onnx/vision_encoder.onnx", qwen_vision()),
+        ("onnx/decoder_model_merged.onnx", qwen_decoder()),
     ];
     folder(&texts, &graphs)
 }
@@ -303,6 +315,52 @@ fn positions_of_pictures_on_three_axes() {
         description["images"]["outputs"][1]["name"],
         "vision.image_grid_thw"
     );
+    written::check(&files);
+}
+
+/// The same as onnxruntime-genai has it: images of the one size that its pipeline says.
+#[test]
+fn positions_of_pictures_in_a_genai_folder() {
+    let config = r#"{
+      "model": {
+        "context_length": 64,
+        "decoder": {"filename": "decoder.onnx", "inputs": {"inputs_embeds": "inputs_embeds"}, "num_hidden_layers": 1},
+        "embedding": {"filename": "embedding.onnx"},
+        "vision": {
+          "filename": "vision.onnx",
+          "inputs": {"pixel_values": "pixel_values", "image_grid_thw": "image_grid_thw"}
+        },
+        "image_token_id": 6
+      }
+    }"#;
+    let processor = r#"{"processor": {"name": "qwen2_5_image_processor", "transforms": [
+      {"operation": {"type": "DecodeImage", "attrs": {"color_space": "RGB"}}},
+      {"operation": {"type": "ConvertRGB"}},
+      {"operation": {"type": "Resize", "attrs": {"width": 7, "height": 4, "smart_resize": 1, "min_pixels": 4,
+        "max_pixels": 30, "patch_size": 1, "merge_size": 2, "interpolation": "LINEAR"}}},
+      {"operation": {"type": "PatchImage", "attrs": {"patch_size": 1, "temporal_patch_size": 1, "merge_size": 2}}}
+    ]}}"#;
+    let graphs = [
+        ("decoder.onnx", qwen_decoder()),
+        ("embedding.onnx", tiny::embedding(6)),
+        ("vision.onnx", qwen_vision()),
+    ];
+    let bare = folder(&[("genai_config.json", config)], &graphs);
+    let error = open(&bare).unwrap_err().to_string();
+    assert!(error.contains("positions on three axes"), "{error}");
+    let files = with(bare, &[("processor_config.json", processor)]);
+    for_each_mix(&files, &["vision", "embedding", "decoder"], |pipeline| {
+        let mut run = start(pipeline);
+        run.add_image(&plain(20, 20, [3, 3, 3]), &RunControl::default())
+            .unwrap();
+        // 7 x 4 become 8 x 4, which are too many, and then 6 x 4: two rows of three tokens.
+        run.append_tokens(&[2, 3, 6, 1]).unwrap();
+        assert_eq!(run.tokens(), [2, 3, 6, 6, 6, 6, 6, 6, 1]);
+        let pixels = floats(run.get_tensor("vision.pixel_values").unwrap());
+        assert_eq!(pixels, [3.0; 72]);
+        // The picture from 2 to 4, and 5; then 6.
+        assert_eq!(steps(&mut run, 2), [7, 2]);
+    });
     written::check(&files);
 }
 

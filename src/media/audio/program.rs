@@ -186,12 +186,12 @@ impl AudioProgram {
 
     /// Samples in a second of what the model is given, where the program says it.
     pub fn rate(&self) -> Option<u32> {
-        let rates = self.steps.iter().filter_map(|step| match step.op {
+        let mut rates = self.steps.iter().filter_map(|step| match step.op {
             AudioOp::Resample { rate } => Some(rate),
             AudioOp::LogMel(mel) => Some(mel.rate),
             _ => None,
         });
-        rates.last()
+        rates.next_back()
     }
 }
 

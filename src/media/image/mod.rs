@@ -3,6 +3,7 @@
 mod combine;
 mod decode;
 mod evaluate;
+mod extensions;
 mod jpeg;
 mod orientation;
 mod processor;

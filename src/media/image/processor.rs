@@ -14,10 +14,10 @@ use super::program::{
 use super::resize::Filter;
 use super::rgb::MAX_SIDE;
 use crate::component::DataType;
-use crate::media::config::{ConfigError, count, count_or, flag};
+use crate::media::config::{ConfigError, channels, count, count_or, flag};
 
-const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
-const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
+pub(super) const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
+pub(super) const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 const HALF: [f32; 3] = [0.5; 3];
 
 /// The inputs that a processor's results are for, `component.port`.
@@ -164,9 +164,6 @@ impl ImageProgram {
         if flag(config, "do_normalize", normalizes)? {
             let mean = channels(config, "image_mean", defaults.mean)?;
             let std = channels(config, "image_std", defaults.std)?;
-            if std.contains(&0.0) {
-                return Err(ConfigError::new("image_std", "0 cannot be divided by"));
-            }
             ops.push(ImageOp::Normalize { mean, std });
         }
         match special {
@@ -180,6 +177,15 @@ impl ImageProgram {
             }
             Special::None | Special::Idefics(_) => {}
         }
+        ImageProgram::of_processor(ops, ports, key)
+    }
+
+    /// A program of transforms that follow each other, for the inputs that a processor has.
+    pub(super) fn of_processor(
+        ops: Vec<ImageOp>,
+        ports: &ProcessorPorts,
+        key: &str,
+    ) -> Result<Self, ConfigError> {
         let output = |(name, dtype): &(String, DataType), content, pad_value| ImageOutput {
             source: None,
             name: name.clone(),
@@ -241,22 +247,6 @@ fn fit(config: &Value, defaults: &Defaults) -> Result<Fit, ConfigError> {
             edge: count(edge, "size", MAX_SIDE as u64)?,
         }),
         None => Ok(stretch(sides(size, "size")?)),
-    }
-}
-
-fn channels(config: &Value, key: &str, default: [f32; 3]) -> Result<[f32; 3], ConfigError> {
-    let Some(list) = config.get(key).filter(|value| !value.is_null()) else {
-        return Ok(default);
-    };
-    let numbers = list.as_array().map(|list| list.iter().filter_map(Value::as_f64));
-    let numbers: Vec<f32> = numbers
-        .into_iter()
-        .flatten()
-        .map(|number| number as f32)
-        .collect();
-    match numbers.as_slice() {
-        &[red, green, blue] => Ok([red, green, blue]),
-        _ => Err(ConfigError::new(key, "it is no list of three numbers")),
     }
 }
 

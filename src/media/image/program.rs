@@ -310,7 +310,7 @@ impl ImageProgram {
 
     /// Height and width that images, or tiles, are brought to, where these are the same for all.
     pub fn size(&self) -> Option<[usize; 2]> {
-        let sizes = self.steps.iter().filter_map(|step| match step.op {
+        let mut sizes = self.steps.iter().filter_map(|step| match step.op {
             ImageOp::Resize { fit, .. } => Some(match fit {
                 Fit::Stretch { width, height }
                 | Fit::Crop { width, height }
@@ -321,7 +321,7 @@ impl ImageProgram {
             ImageOp::Tile(tiling) => Some(Some([tiling.size; 2])),
             _ => None,
         });
-        sizes.last().flatten()
+        sizes.next_back().flatten()
     }
 
     /// Whether it cuts images into patches.

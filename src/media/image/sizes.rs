@@ -51,10 +51,21 @@ pub(super) fn covering(size: (usize, usize), over: (usize, usize)) -> (usize, us
 /// Both sides multiples of `multiple`, the area within the limits, the proportions about the
 /// same: `smart_resize` of transformers' Qwen2VLImageProcessor.
 pub(super) fn pixel_area(
+    size: (usize, usize),
+    least: u64,
+    most: u64,
+    multiple: usize,
+) -> Result<(usize, usize), MediaError> {
+    rounded_area(size, least, most, multiple, f64::round_ties_even)
+}
+
+/// As [`pixel_area`], with another way to round halves.
+pub(super) fn rounded_area(
     (width, height): (usize, usize),
     least: u64,
     most: u64,
     multiple: usize,
+    round: impl Fn(f64) -> f64,
 ) -> Result<(usize, usize), MediaError> {
     let (w, h, unit) = (width as f64, height as f64, multiple as f64);
     if w.max(h) / w.min(h) > 200.0 {
@@ -62,7 +73,7 @@ pub(super) fn pixel_area(
             "an image of {width} x {height} is more than 200 times as long as it is wide"
         )));
     }
-    let rounded = |side: f64| (side / unit).round_ties_even() * unit;
+    let rounded = |side: f64| round(side / unit) * unit;
     let (mut wide, mut high) = (rounded(w), rounded(h));
     if wide * high > most as f64 {
         let shrink = (w * h / most as f64).sqrt();
