@@ -127,6 +127,17 @@ impl<'a> Source<'a> {
         Ok(piece)
     }
 
+    /// The next byte, 0 behind the end.
+    #[inline]
+    pub fn byte(&mut self) -> Result<u8, MediaError> {
+        let byte = self.bytes.get(self.at).copied().unwrap_or(0);
+        self.at = self.at.saturating_add(1);
+        if self.at.is_multiple_of(PIECE) {
+            self.work.look()?;
+        }
+        Ok(byte)
+    }
+
     pub fn skip(&mut self, count: usize) {
         self.at = self.at.saturating_add(count);
     }

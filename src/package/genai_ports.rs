@@ -9,7 +9,7 @@ use super::declaration::{
     Address, ComponentDeclaration, Continuation, Declaration, EdgeDeclaration, LengthInput, LengthOf,
     OptionalInput, Said, StatePair, ZeroDim,
 };
-use super::processor::InputNames;
+use super::processor::{InputNames, ProcessorFiles};
 use super::resolve::port_index;
 use super::{Location, PackageError, PackageErrorKind};
 
@@ -121,6 +121,7 @@ pub(super) enum Part {
 #[derive(Debug)]
 pub(super) struct GenaiPorts {
     pub parts: Vec<Part>,
+    pub processors: ProcessorFiles,
 }
 
 impl GenaiPorts {

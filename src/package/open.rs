@@ -10,7 +10,7 @@ use super::document::Document;
 use super::files::{FoundFile, PackageFiles};
 use super::genai_ports::GenaiPorts;
 use super::hugging_face_ports::HuggingFacePorts;
-use super::processor::{InputNames, Processor};
+use super::processor::{InputNames, Processor, ProcessorFiles};
 use super::resolve::resolve;
 use super::spec::PipelineSpec;
 use super::structure::{self, Structure};
@@ -111,15 +111,12 @@ impl Package {
         if let Some(found) = files.read_optional(GENAI, TEXT_LIMIT)? {
             let document = Document::from_json(&found.label, (*found.bytes).as_ref())?;
             let (declaration, ports) = genai::read(&document)?;
+            let processor = Box::new(Processor::read(&files, &ports.processors, None)?);
             refuse_variant(&found, variant)?;
             return Ok(Package {
                 format: "genai_config",
                 metadata_file: found.label,
-                content: Content::Ported(
-                    Box::new(declaration),
-                    Ports::Genai(ports),
-                    Box::new(Processor::read(&files, None)?),
-                ),
+                content: Content::Ported(Box::new(declaration), Ports::Genai(ports), processor),
                 warnings: document.into_warnings(),
                 files,
             });
@@ -127,7 +124,7 @@ impl Package {
         if let Some(found) = files.read_optional(HUGGING_FACE, TEXT_LIMIT)? {
             let bytes = (*found.bytes).as_ref();
             let read = hugging_face::read(&files, &found.label, bytes, variant)?;
-            let processor = Processor::read(&files, Some(bytes))?;
+            let processor = Processor::read(&files, &ProcessorFiles::default(), Some(bytes))?;
             return Ok(Package {
                 format: "huggingface",
                 metadata_file: found.label,

@@ -41,6 +41,13 @@ struct Config {
     value: Value,
 }
 
+/// Files that the package names for what goes by a name of our choice elsewhere.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ProcessorFiles {
+    pub image: Option<Said<String>>,
+    pub audio: Option<Said<String>>,
+}
+
 /// What the inputs are called that processors' results are for.
 pub(super) struct InputNames {
     pub pixels: Vec<String>,
@@ -53,8 +60,12 @@ const MASKS: [&str; 1] = ["pixel_attention_mask"];
 
 impl Processor {
     /// Reads the files that there are. `model` is the model's `config.json`, where the format has it.
-    pub fn read(files: &PackageFiles, model: Option<&[u8]>) -> Result<Self, PackageError> {
-        let processor = Config::read(files, "processor_config.json")?;
+    pub fn read(
+        files: &PackageFiles,
+        named: &ProcessorFiles,
+        model: Option<&[u8]>,
+    ) -> Result<Self, PackageError> {
+        let processor = Config::named(files, named.image.as_ref(), "processor_config.json")?;
         // Newer folders have one file for all.
         let within = |key: &str| processor.as_ref().and_then(|config| config.within(key));
         let config = Config::read(files, "preprocessor_config.json")?.or_else(|| within("image_processor"));
@@ -68,7 +79,8 @@ impl Processor {
             Some(config) => Some(config.clone()),
             None => match within("feature_extractor") {
                 Some(config) => Some(config),
-                None => Config::read(files, "audio_processor_config.json")?.and_then(Config::of_extensions),
+                None => Config::named(files, named.audio.as_ref(), "audio_processor_config.json")?
+                    .and_then(Config::of_extensions),
             },
         };
         let image = config.filter(|config| !sound(&config));
@@ -282,12 +294,30 @@ const OLD_IMAGES: [&str; 3] = [
 ];
 
 impl Config {
-    fn read(files: &PackageFiles, name: &str) -> Result<Option<Self>, PackageError> {
-        let Some(FoundFile { label, bytes }) = files.read_optional(name, TEXT_LIMIT)? else {
-            return Ok(None);
+    /// The file that the package names, or the one of this name; nothing where it is not there.
+    fn named(
+        files: &PackageFiles,
+        named: Option<&Said<String>>,
+        default: &str,
+    ) -> Result<Option<Self>, PackageError> {
+        let Some(said) = named.filter(|said| !said.value.is_empty()) else {
+            return Config::read(files, default);
         };
-        let bytes = (*bytes).as_ref();
-        let document = Document::from_json(&label, bytes)?;
+        match files.read(&said.value, TEXT_LIMIT, &said.at) {
+            Ok(found) => Config::of(&found).map(Some),
+            Err(error) if matches!(error.kind(), PackageErrorKind::MissingFile { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(files: &PackageFiles, name: &str) -> Result<Option<Self>, PackageError> {
+        let found = files.read_optional(name, TEXT_LIMIT)?;
+        found.as_ref().map(Config::of).transpose()
+    }
+
+    fn of(FoundFile { label, bytes }: &FoundFile) -> Result<Self, PackageError> {
+        let bytes = (**bytes).as_ref();
+        let document = Document::from_json(label, bytes)?;
         let root = document.root();
         let keys = root.entries()?;
         let keys = keys.map(|(key, at)| (key.to_owned(), at.location())).collect();
@@ -296,7 +326,7 @@ impl Config {
             let message = error.to_string();
             PackageError::new(at.clone(), PackageErrorKind::Syntax { message })
         })?;
-        Ok(Some(Config { at, keys, value }))
+        Ok(Config { at, keys, value })
     }
 
     /// The configuration that is the value of a key.

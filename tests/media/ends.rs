@@ -74,6 +74,38 @@ fn a_deadline_ends_the_decoding_of_a_small_file_with_much_in_it() {
     assert_eq!(Sound::decode(&file, &work), Err(MediaError::DeadlineExceeded));
 }
 
+/// A JPEG file of a gray square: two bits a block, one for no change and one for nothing else.
+fn gray_jpeg(side: u16) -> Vec<u8> {
+    let mut file = vec![0xFF, 0xD8, 0xFF, 0xDB, 0, 67, 0];
+    file.extend([1; 64]);
+    file.extend([0xFF, 0xC0, 0, 11, 8]);
+    file.extend(side.to_be_bytes());
+    file.extend(side.to_be_bytes());
+    file.extend([1, 1, 0x11, 0]);
+    for table in [0x00, 0x10] {
+        file.extend([0xFF, 0xC4, 0, 20, table, 1]);
+        file.extend([0; 16]);
+    }
+    file.extend([0xFF, 0xDA, 0, 8, 1, 1, 0, 0, 63, 0]);
+    let blocks = usize::from(side / 8).pow(2);
+    file.extend(vec![0; blocks / 4]);
+    file.extend([0xFF, 0xD9]);
+    file
+}
+
+#[test]
+fn a_deadline_ends_the_decoding_of_a_jpeg() {
+    let small = RgbImage::decode(&gray_jpeg(16), &Work::default()).unwrap();
+    assert_eq!((small.width(), small.bytes()[0]), (16, 128));
+    let file = gray_jpeg(8000);
+    assert!(file.len() < 260_000);
+    let work = Work::new(&RunControl {
+        cancel: None,
+        deadline: Some(Instant::now() + Duration::from_millis(20)),
+    });
+    assert_eq!(RgbImage::decode(&file, &work), Err(MediaError::DeadlineExceeded));
+}
+
 #[test]
 fn a_cancel_ends_decoding_on_another_thread() {
     let file = silence(4000);

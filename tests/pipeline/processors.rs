@@ -177,11 +177,17 @@ fn sound_for_a_genai_folder() {
       {"operation": {"name": "log_mel_spectrogram", "type": "LogMelSpectrum",
         "attrs": {"chunk_size": 1, "hop_length": 16000, "n_fft": 16000, "n_mel": 4}}}
     ]}}"#;
-    for texts in [
-        [("audio_processor_config.json", extensions)],
-        [("preprocessor_config.json", WHISPER_PROCESSOR)],
+    let named = WHISPER.replacen(
+        "\"model\": {",
+        "\"model\": {\"speech\": {\"config_filename\": \"sound/how.json\"},",
+        1,
+    );
+    for (config, file) in [
+        (WHISPER, ("audio_processor_config.json", extensions)),
+        (WHISPER, ("preprocessor_config.json", WHISPER_PROCESSOR)),
+        (&named, ("sound/how.json", extensions)),
     ] {
-        let files = with(whisper_files(WHISPER), &texts);
+        let files = with(whisper_files(config), &[file]);
         for_each_mix(&files, &["encoder", "decoder"], |pipeline| {
             check_silence(pipeline, "encoder.audio_features");
         });
@@ -523,6 +529,23 @@ fn what_is_wrong_with_a_processor() {
         assert_eq!(error.kind(), ErrorKind::BadPackage);
         assert!(error.to_string().contains(message), "{error}");
     }
+}
+
+#[test]
+fn a_processors_file_lies_in_the_package() {
+    let named = |name: &str| {
+        let speech = format!("\"model\": {{\"speech\": {{\"config_filename\": \"{name}\"}},");
+        open(&whisper_files(&WHISPER.replacen("\"model\": {", &speech, 1)))
+    };
+    let error = named("../how.json").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadPackage);
+    assert!(
+        error.to_string().contains("model.speech.config_filename")
+            && error.to_string().contains("../how.json"),
+        "{error}"
+    );
+    // Without it the host makes the features.
+    assert!(named("how.json").unwrap().describe()["audio"].is_null());
 }
 
 /// The host can still set the tensors.

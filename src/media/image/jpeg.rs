@@ -90,9 +90,10 @@ impl Input<'_> {
 impl ZByteReaderTrait for Input<'_> {
     fn read_byte_no_error(&mut self) -> u8 {
         // Of a refusal `is_eof` tells, which is asked behind each byte.
-        let byte = self.piece(1).ok().and_then(|piece| piece.first().copied());
-        self.source.skip(1);
-        byte.unwrap_or(0)
+        self.source.byte().unwrap_or_else(|_| {
+            self.ended.set(true);
+            0
+        })
     }
 
     fn read_exact_bytes(&mut self, buffer: &mut [u8]) -> Result<(), ZByteIoError> {
