@@ -62,7 +62,7 @@ impl Ports {
             Ports::Genai(ports) => ports.input_names(),
             Ports::HuggingFace(_) => InputNames {
                 pixels: vec!["pixel_values".to_owned()],
-                features: vec!["input_features".to_owned()],
+                features: ["input_features", "input_values"].map(str::to_owned).to_vec(),
             },
         }
     }

@@ -159,6 +159,26 @@ fn log_mel_features_are_those_of_whisper() {
 }
 
 #[test]
+fn waveforms_are_those_of_wav2vec2() {
+    let cases: Value = serde_json::from_str(include_str!("waveforms.json")).unwrap();
+    for case in cases.as_array().unwrap() {
+        let count = case["count"].as_u64().unwrap() as usize;
+        let raw = Sound::from_raw(16_000, 1, &sound(count, 16_000, 1, count), &Work::default()).unwrap();
+        let port = ("model.input_values".to_owned(), DataType::Float32);
+        let program = AudioProgram::from_preprocessor_config(&case["config"], port).unwrap();
+        let tensors = program.run(&raw, &[], &Work::default()).unwrap();
+        assert_eq!(tensors[0].shape, [1, count as i64]);
+        let elements = floats(&tensors[0].bytes);
+        check(
+            &case["input_values"],
+            &elements,
+            1e-5,
+            &format!("{count} samples"),
+        );
+    }
+}
+
+#[test]
 fn truncated_and_spoilt_files_are_errors() {
     let document = document();
     for case in document["files"].as_array().unwrap() {

@@ -168,6 +168,32 @@ fn sound_for_a_hugging_face_folder() {
     written::check(&files);
 }
 
+/// Of mean 0 and variance 1: -1 and 1 of any two samples, but for the 1e-7 that is added.
+#[test]
+fn a_waveform_for_a_model_that_runs_once() {
+    let graph = Model::new()
+        .input("input_values", FLOAT, "[batch, samples]")
+        .output("logits", FLOAT, "[batch, samples]")
+        .node(Node::new("Neg", &["input_values"], &["logits"]))
+        .encode();
+    let config = r#"{"architectures": ["Wav2Vec2ForCTC"]}"#;
+    let processor = r#"{"feature_extractor_type": "Wav2Vec2FeatureExtractor", "sampling_rate": 8000}"#;
+    let texts = [("config.json", config), ("preprocessor_config.json", processor)];
+    let files = folder(&texts, &[("model.onnx", graph)]);
+    for_each_mix(&files, &["model"], |pipeline| {
+        let mut run = start(pipeline);
+        let samples = Sound::from_raw(8000, 1, &[0.25, 0.75], &Work::default()).unwrap();
+        run.set_audio(&samples, &RunControl::default()).unwrap();
+        run.step(&RunControl::default()).unwrap();
+        let logits = floats(run.get_tensor("model.logits").unwrap());
+        assert!(
+            (logits[0] - 1.0).abs() < 1e-5 && (logits[1] + 1.0).abs() < 1e-5,
+            "{logits:?}"
+        );
+    });
+    written::check(&files);
+}
+
 #[test]
 fn sound_for_a_genai_folder() {
     let extensions = r#"{"feature_extraction": {"sequence": [
