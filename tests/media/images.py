@@ -18,12 +18,15 @@ import zlib
 import numpy as np
 from PIL import Image, ImageOps, PngImagePlugin
 from transformers import (
+    BeitImageProcessor,
     BitImageProcessor,
     BlipImageProcessor,
     CLIPImageProcessor,
+    ConvNextImageProcessor,
     DeiTImageProcessor,
     Gemma3ImageProcessor,
     Idefics3ImageProcessor,
+    MobileNetV2ImageProcessor,
     Qwen2VLImageProcessor,
     SiglipImageProcessor,
     SmolVLMImageProcessor,
@@ -185,6 +188,14 @@ def processors():
     )
     yield "BlipImageProcessor", BlipImageProcessor(size={"height": 24, "width": 24})
     yield "BitImageProcessor", BitImageProcessor(size={"shortest_edge": 20}, crop_size={"height": 16, "width": 16})
+    yield "BeitImageProcessor", BeitImageProcessor(
+        size={"height": 20, "width": 22}, crop_size={"height": 16, "width": 18}
+    )
+    yield "ConvNextImageProcessor", ConvNextImageProcessor(size={"shortest_edge": 15})
+    yield "ConvNextImageProcessor", ConvNextImageProcessor(size={"shortest_edge": 21}, crop_pct=0.95, resample=3)
+    yield "MobileNetV2ImageProcessor", MobileNetV2ImageProcessor(
+        size={"shortest_edge": 20}, crop_size={"height": 14, "width": 14}
+    )
     yield "Gemma3ImageProcessor", Gemma3ImageProcessor(size={"height": 28, "width": 28})
     yield "Idefics3ImageProcessor", Idefics3ImageProcessor(
         size={"longest_edge": 40}, max_image_size={"longest_edge": 16}

@@ -1,7 +1,8 @@
 //! Programs for the image processors of Hugging Face's transformers, out of a
 //! preprocessor_config.json.
 //!
-//! CLIP, BiT, SigLIP, ViT, DeiT, BLIP, Gemma 3, Qwen2-VL (also Qwen2.5-VL), Idefics3 and SmolVLM, with
+//! CLIP, BiT, SigLIP, ViT, DeiT, BEiT, ConvNeXT, MobileNet, BLIP, Gemma 3, Qwen2-VL (also Qwen2.5-VL),
+//! Idefics3 and SmolVLM, with
 //! their defaults as of transformers 4.57, and Gemma 4 as of 5.24, with and without "Fast" or "Pil"
 //! in the name.
 
@@ -82,6 +83,21 @@ fn defaults(kind: &str) -> Option<Defaults> {
             crop: Some(224),
             ..square(256, Filter::Bicubic, HALF, HALF)
         },
+        "BeitImageProcessor" | "BeitFeatureExtractor" => Defaults {
+            crop: Some(224),
+            ..square(256, Filter::Bicubic, HALF, HALF)
+        },
+        "ConvNextImageProcessor" | "ConvNextFeatureExtractor" => Defaults {
+            shortest: true,
+            ..square(384, Filter::Bilinear, HALF, HALF)
+        },
+        "MobileNetV1ImageProcessor" | "MobileNetV2ImageProcessor" | "MobileNetV2FeatureExtractor" => {
+            Defaults {
+                shortest: true,
+                crop: Some(224),
+                ..square(256, Filter::Bilinear, HALF, HALF)
+            }
+        }
         "BlipImageProcessor" => square(384, Filter::Bicubic, CLIP_MEAN, CLIP_STD),
         "Qwen2VLImageProcessor" => square(0, Filter::Bicubic, CLIP_MEAN, CLIP_STD),
         _ => return None,
@@ -104,8 +120,8 @@ impl ImageProgram {
             ConfigError::unsupported(
                 key,
                 format!(
-                    "\"{found}\" is not done here; CLIP, Bit, Siglip, ViT, DeiT, Blip, Gemma3, Gemma4, Idefics3, SmolVLM \
-                     and Qwen2VLImageProcessor are"
+                    "\"{found}\" is not done here; CLIP, Bit, Siglip, ViT, DeiT, Beit, ConvNext, MobileNetV1, MobileNetV2, \
+                     Blip, Gemma3, Gemma4, Idefics3, SmolVLM and Qwen2VLImageProcessor are"
                 ),
             )
         })?;
@@ -141,7 +157,12 @@ impl ImageProgram {
                 },
                 _ => fit(config, &defaults)?,
             };
-            ops.push(ImageOp::Resize { fit, filter });
+            match fit {
+                Fit::ShortestEdge { edge } if kind.starts_with("ConvNext") => {
+                    ops.extend(convnext(config, edge, filter)?);
+                }
+                fit => ops.push(ImageOp::Resize { fit, filter }),
+            }
         }
         if flag(config, "do_center_crop", defaults.crop.is_some())? {
             let [height, width] = match config.get("crop_size").filter(|value| !value.is_null()) {
@@ -248,6 +269,29 @@ fn fit(config: &Value, defaults: &Defaults) -> Result<Fit, ConfigError> {
         }),
         None => Ok(stretch(sides(size, "size")?)),
     }
+}
+
+/// Small images are the middle of larger ones; from 384 on they are stretched.
+fn convnext(config: &Value, edge: usize, filter: Filter) -> Result<Vec<ImageOp>, ConfigError> {
+    let (width, height) = (edge, edge);
+    if edge >= 384 {
+        let fit = Fit::Stretch { width, height };
+        return Ok(vec![ImageOp::Resize { fit, filter }]);
+    }
+    let share = match config.get("crop_pct").filter(|value| !value.is_null()) {
+        None => 224.0 / 256.0,
+        Some(share) => share
+            .as_f64()
+            .filter(|share| *share > 0.0 && *share <= 1.0)
+            .ok_or_else(|| ConfigError::new("crop_pct", "it is no number up to 1"))?,
+    };
+    let fit = Fit::ShortestEdge {
+        edge: (edge as f64 / share) as usize,
+    };
+    Ok(vec![
+        ImageOp::Resize { fit, filter },
+        ImageOp::CenterCrop { width, height },
+    ])
 }
 
 fn qwen_patches(config: &Value) -> Result<Patchify, ConfigError> {
