@@ -45,7 +45,7 @@ enum Content {
     /// All is said by the metadata, and checked.
     Said(Box<Structure>),
     /// Bindings and edges are those that the graphs have ports for.
-    Ported(Box<Declaration>, Ports, Box<Processor>),
+    Ported(Box<Declaration>, Box<Ports>, Box<Processor>),
 }
 
 /// Names of ports that a format has.
@@ -116,7 +116,7 @@ impl Package {
             return Ok(Package {
                 format: "genai_config",
                 metadata_file: found.label,
-                content: Content::Ported(Box::new(declaration), Ports::Genai(ports), processor),
+                content: Content::Ported(Box::new(declaration), Box::new(Ports::Genai(ports)), processor),
                 warnings: document.into_warnings(),
                 files,
             });
@@ -130,7 +130,7 @@ impl Package {
                 metadata_file: found.label,
                 content: Content::Ported(
                     Box::new(read.declaration),
-                    Ports::HuggingFace(read.ports),
+                    Box::new(Ports::HuggingFace(read.ports)),
                     Box::new(processor),
                 ),
                 warnings: read.warnings,
