@@ -131,6 +131,13 @@ static void images(void)
 
     OK(oxp_run_clear_images(run, ERR));
     CHECK(step(run) == 7);
+    /* Another image has no place at the tokens of the earlier ones. */
+    OK(oxp_run_add_image_rgb(run, pixels, 18, 3, 2, NULL, ERR));
+    EXPECT(OXP_ERR_INVALID_STATE, "tokens 1 to 3", oxp_run_append_tokens(run, again, 2, ERR));
+    EXPECT(OXP_ERR_INVALID_STATE, "rewind to 1", oxp_run_step(run, &event, NULL, ERR));
+    OK(oxp_run_rewind(run, 1, ERR));
+    OK(oxp_run_append_tokens(run, again, 2, ERR));
+    CHECK(step(run) == (1 + 2) % 8);
     oxp_run_free(run);
 }
 

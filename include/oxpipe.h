@@ -1322,10 +1322,12 @@ oxp_status oxp_run_create(oxp_pipeline *pipeline,
 void oxp_run_free(oxp_run *run);
 
 /**
- * Appends `count` prompt tokens. After a finished answer this starts the next turn.
+ * Appends `count` prompt tokens. After a finished answer this starts the next turn. Placeholders of
+ * images become the tokens of these; see oxp_run_add_image.
  *
  * Errors: OXP_ERR_INVALID_ARGUMENT (an id outside of the vocabulary, more tokens than the
- * model takes), OXP_ERR_INVALID_STATE (nothing reads tokens), OXP_ERR_NULL_POINTER,
+ * model takes, a placeholder without an image), OXP_ERR_INVALID_STATE (nothing reads tokens, or
+ * there are tokens of images that were taken back), OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_append_tokens(oxp_run *run,
@@ -1356,8 +1358,8 @@ oxp_status oxp_run_append_text(oxp_run *run,
  * codes that the inner one makes.
  * `cancel` may be NULL.
  *
- * Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
- * OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
+ * Errors: OXP_ERR_INVALID_STATE (finished, no tokens, or an image without a place among them),
+ * OXP_ERR_MISSING_INPUT, OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
  * OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
@@ -1445,6 +1447,7 @@ oxp_status oxp_run_execute(oxp_run *run,
  * the conditioning. In a package whose positions are a processor's coordinates
  * (pipeline.positions, generation processor_coordinates) the decoder's input for them takes
  * those of the first tokens, "[1, n]" or on three axes "[3, 1, n]"; the others go on from them.
+ * With continuation from_grid it may be left to the images that oxp_run_add_image adds.
  *
  * Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
  * "component.port", or an input that the pipeline feeds itself), OXP_ERR_STRUCT_SIZE,
@@ -1537,17 +1540,35 @@ oxp_status oxp_run_get_stats(oxp_run *run,
 
 /**
  * Adds an image to those of the run: a JPEG, PNG, WebP or BMP file of `data_len` bytes at
- * `data`. What the package's preprocessing.image makes of all images is set at the inputs
- * that it names, where oxp_run_get_tensor shows it. Images come in the order of their
- * placeholders in the prompt, and before it: where the package has pipeline.vision, text and
- * tokens that are appended afterwards may have a placeholder for each image, which becomes the
- * image's tokens. `cancel` may be NULL; `data` may go after the call.
+ * `data`, which are read during the call and may go behind it. It is decoded to red, green and
+ * blue of 8 bits and turned as its Exif or XMP notes say; transparency and colour profiles are
+ * left out, and of an animation the first picture is taken.
  *
- * Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.image; set the tensors with
- * oxp_run_set_input), OXP_ERR_INVALID_MEDIA (no such file, damaged, too large, or not to be
- * preprocessed with the images before), OXP_ERR_SHAPE_MISMATCH, OXP_ERR_OUT_OF_MEMORY,
- * OXP_ERR_CANCELLED, OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
- * OXP_ERR_BUSY.
+ * What the package makes of all images of the run together (preprocessing.image, or a
+ * preprocessor_config.json) is set at the inputs of components that it names, as
+ * oxp_run_set_input would; oxp_pipeline_describe_copy says under "images" which these are, to what
+ * size images are brought and which tokens they come to, and oxp_run_get_tensor shows the
+ * values. As with other inputs, components that depend on them run again.
+ *
+ * Images stay with the run until oxp_run_clear_images. They come in the order of their
+ * placeholders in the prompt, and before it: where the package says what stands for an image
+ * (pipeline.vision, or image_token_id and the number of tokens in a config.json), each placeholder
+ * in text and tokens that are appended behind this call becomes the tokens of the next image. A
+ * placeholder without an image is an error of the call that appends it, and an image without a
+ * placeholder one of the next step.
+ *
+ * An image has at most 2^26 pixels and 65,535 on a side, and what a package makes of the images
+ * takes at most 4 GiB; more is refused before it is made. `cancel`, which may be NULL, and
+ * "timeout_ms" of the run end the call within some dozen milliseconds; in the last pass over
+ * a large progressive JPEG, and inside of a lossy WebP, within some nanoseconds for each of its
+ * pixels. A call that fails or is ended leaves the run and its images as they were. One thread may
+ * use a run at a time; `cancel` may be requested from any.
+ *
+ * Errors: OXP_ERR_UNSUPPORTED (the package does not say what becomes of images; set the tensors
+ * with oxp_run_set_input), OXP_ERR_INVALID_MEDIA (no such file, damaged, too large, or not to be
+ * preprocessed with the images before), OXP_ERR_SHAPE_MISMATCH (an input does not take what the
+ * package makes), OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED, OXP_ERR_DEADLINE_EXCEEDED,
+ * OXP_ERR_NULL_POINTER (`run`, or `data` with a length), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_add_image(oxp_run *run,
                              const void *data,
@@ -1556,11 +1577,12 @@ oxp_status oxp_run_add_image(oxp_run *run,
                              oxp_error **err);
 
 /**
- * As oxp_run_add_image, of an image that is decoded: `width * height` pixels at `pixels`, of a
- * byte each for red, green and blue, row by row from the top, without gaps.
+ * As oxp_run_add_image, of an image that is decoded: `height` rows from the top of `width` pixels
+ * each, uint8 [height, width, 3] without gaps, red, green and blue from 0 to 255. `pixels_len` is
+ * its bytes, width * height * 3; they are copied during the call and may go behind it.
  *
- * Errors: OXP_ERR_INVALID_MEDIA (also `pixels_len` other than width * height * 3), and as
- * oxp_run_add_image.
+ * Errors: OXP_ERR_INVALID_MEDIA (also `pixels_len` other than width * height * 3, or a side of
+ * 0), and as oxp_run_add_image.
  */
 oxp_status oxp_run_add_image_rgb(oxp_run *run,
                                  const void *pixels,
@@ -1571,21 +1593,35 @@ oxp_status oxp_run_add_image_rgb(oxp_run *run,
                                  oxp_error **err);
 
 /**
- * Takes all images of the run back. Their tokens stay; oxp_run_rewind goes back before them.
+ * Takes all images of the run back, and the values that they have set. Their tokens stay, and the
+ * run may go on with these and without images. For other images, go back before the tokens with
+ * oxp_run_rewind and append a prompt with placeholders again: as long as tokens of images that were
+ * taken back are there, appending and running with others is OXP_ERR_INVALID_STATE. Without
+ * images nothing happens.
  *
- * Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.image),
- * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ * Errors: OXP_ERR_UNSUPPORTED (the package does not say what becomes of images),
+ * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_clear_images(oxp_run *run, oxp_error **err);
 
 /**
- * Gives the run a sound, in the place of the one that it has: a WAV, FLAC or MP3 file of
- * `data_len` bytes at `data`, of any rate and number of channels. What the package's
- * preprocessing.audio makes of it is set at the inputs that it names. `cancel` may be NULL;
- * `data` may go after the call.
+ * Gives the run a sound, in the place of the one that it has: a WAV (PCM of 8 to 32 bits, floats of
+ * 32 or 64), FLAC or MP3 file of `data_len` bytes at `data`, which are read during the call and
+ * may go behind it. Up to 255 channels are mixed down to one, their mean, and the package
+ * resamples to its own rate. Of an MP3 that is cut off it is the sound of the whole frames.
  *
- * Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.audio), and as
- * oxp_run_add_image.
+ * What the package makes of it (preprocessing.audio, a preprocessor_config.json or an
+ * audio_processor_config.json) is set at the inputs of components that it names, as
+ * oxp_run_set_input would; oxp_pipeline_describe_copy says under "audio" which these are and what
+ * rate in Hz the model takes. It stays until another sound or oxp_run_clear_audio. What is longer
+ * than the model takes is cut or refused, as the package says.
+ *
+ * A sound has at most 2^28 samples and a rate from 1 to 1,000,000 Hz. `cancel`, memory, threads and
+ * failures are as with oxp_run_add_image.
+ *
+ * Errors: OXP_ERR_UNSUPPORTED (the package does not say what becomes of sound),
+ * OXP_ERR_INVALID_MEDIA (no such file, damaged, too long, or not to be preprocessed), and the
+ * others of oxp_run_add_image.
  */
 oxp_status oxp_run_set_audio(oxp_run *run,
                              const void *data,
@@ -1594,9 +1630,11 @@ oxp_status oxp_run_set_audio(oxp_run *run,
                              oxp_error **err);
 
 /**
- * As oxp_run_set_audio, of a sound that is decoded: `sample_count` floats at `samples`, about -1
- * to 1, the first of each of `channels`, the second of each, and so on; `sample_rate` is how
- * many of each there are in a second.
+ * As oxp_run_set_audio, of a sound that is decoded: `sample_count` floats at `samples`, float32
+ * [sample_count / channels, channels], about -1 to 1: the first sample of each channel, the second of
+ * each, and so on. `sample_count` counts those of all channels, from 1 to 255 `channels`;
+ * `sample_rate` is how many each has in a second, in Hz. They are copied during the call and may
+ * go behind it.
  *
  * Errors: OXP_ERR_INVALID_MEDIA (also 0 channels, a rate of 0, or a `sample_count` that is no
  * multiple of the channels), and as oxp_run_set_audio.
@@ -1610,10 +1648,11 @@ oxp_status oxp_run_set_audio_samples(oxp_run *run,
                                      oxp_error **err);
 
 /**
- * Takes the sound of the run back.
+ * Takes the sound of the run back, and the values that it has set; tokens stay. Without a sound
+ * nothing happens.
  *
- * Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.audio),
- * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ * Errors: OXP_ERR_UNSUPPORTED (the package does not say what becomes of sound),
+ * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_clear_audio(oxp_run *run, oxp_error **err);
 

@@ -256,10 +256,12 @@ pub extern "C" fn oxp_run_free(run: *mut oxp_run) {
     guard_free::<RunObject>(run);
 }
 
-/// Appends `count` prompt tokens. After a finished answer this starts the next turn.
+/// Appends `count` prompt tokens. After a finished answer this starts the next turn. Placeholders of
+/// images become the tokens of these; see oxp_run_add_image.
 ///
 /// Errors: OXP_ERR_INVALID_ARGUMENT (an id outside of the vocabulary, more tokens than the
-/// model takes), OXP_ERR_INVALID_STATE (nothing reads tokens), OXP_ERR_NULL_POINTER,
+/// model takes, a placeholder without an image), OXP_ERR_INVALID_STATE (nothing reads tokens, or
+/// there are tokens of images that were taken back), OXP_ERR_NULL_POINTER,
 /// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_append_tokens(
@@ -315,8 +317,8 @@ pub unsafe extern "C" fn oxp_run_append_text(
 /// codes that the inner one makes.
 /// `cancel` may be NULL.
 ///
-/// Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
-/// OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
+/// Errors: OXP_ERR_INVALID_STATE (finished, no tokens, or an image without a place among them),
+/// OXP_ERR_MISSING_INPUT, OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
 /// OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
 /// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]

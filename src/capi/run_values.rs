@@ -47,6 +47,7 @@ info_struct!(oxp_run_stats, 56);
 /// the conditioning. In a package whose positions are a processor's coordinates
 /// (pipeline.positions, generation processor_coordinates) the decoder's input for them takes
 /// those of the first tokens, "[1, n]" or on three axes "[3, 1, n]"; the others go on from them.
+/// With continuation from_grid it may be left to the images that oxp_run_add_image adds.
 ///
 /// Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
 /// "component.port", or an input that the pipeline feeds itself), OXP_ERR_STRUCT_SIZE,

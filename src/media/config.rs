@@ -8,6 +8,8 @@ use serde_json::Value;
 pub struct ConfigError {
     pub key: String,
     pub message: String,
+    /// Whether the configuration is right, and what it says is not done here.
+    pub unsupported: bool,
 }
 
 impl ConfigError {
@@ -15,6 +17,14 @@ impl ConfigError {
         ConfigError {
             key: key.to_owned(),
             message: message.into(),
+            unsupported: false,
+        }
+    }
+
+    pub(super) fn unsupported(key: &str, message: impl Into<String>) -> Self {
+        ConfigError {
+            unsupported: true,
+            ..ConfigError::new(key, message)
         }
     }
 }
@@ -40,5 +50,25 @@ pub(super) fn count_or(config: &Value, key: &str, default: usize, most: u64) -> 
     match config.get(key).filter(|value| !value.is_null()) {
         Some(value) => count(value, key, most),
         None => Ok(default),
+    }
+}
+
+/// A number for each of red, green and blue. Of a deviation, which is divided by, none is 0.
+pub(super) fn channels(config: &Value, key: &str, default: [f32; 3]) -> Result<[f32; 3], ConfigError> {
+    let Some(list) = config.get(key).filter(|value| !value.is_null()) else {
+        return Ok(default);
+    };
+    let numbers = list.as_array().map(|list| list.iter().filter_map(Value::as_f64));
+    let numbers: Vec<f32> = numbers
+        .into_iter()
+        .flatten()
+        .map(|number| number as f32)
+        .collect();
+    match numbers.as_slice() {
+        numbers if key.ends_with("std") && numbers.contains(&0.0) => {
+            Err(ConfigError::new(key, "0 cannot be divided by"))
+        }
+        &[red, green, blue] => Ok([red, green, blue]),
+        _ => Err(ConfigError::new(key, "it is no list of three numbers")),
     }
 }

@@ -21,6 +21,11 @@ pub enum MediaError {
     Unfit { message: String },
     #[error("no memory for {bytes} bytes")]
     OutOfMemory { bytes: u64 },
+    /// The caller's control ended the work.
+    #[error("cancelled")]
+    Cancelled,
+    #[error("the deadline is over")]
+    DeadlineExceeded,
 }
 
 impl MediaError {

@@ -18,6 +18,28 @@ pub struct ImagePlaceholders {
     pub column_separator: Option<i32>,
     /// Where the tokens of the thumbnail stand; one tile's worth.
     pub thumbnail: Thumbnail,
+    /// What is written around the tokens of tiles, which have a number each then.
+    pub tiles: Option<TileTokens>,
+}
+
+/// Tokens around tiles that have names, as transformers' Idefics3Processor writes them:
+///
+/// ```text
+/// around name[0][0] token.. around name[0][1] token.. row_end
+/// around name[1][0] token.. around name[1][1] token.. last_row_end
+/// around whole token.. around
+/// ```
+///
+/// Of an image that is one tile it is the last line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TileTokens {
+    pub around: i32,
+    /// Row by row.
+    pub names: Vec<Vec<i32>>,
+    pub row_end: Vec<i32>,
+    pub last_row_end: Vec<i32>,
+    /// The name of the whole image.
+    pub whole: i32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +90,9 @@ impl ImagePlaceholders {
         let no_patches = || "the package counts tokens by patches, and makes none".to_owned();
         let tiles = image.tiles;
         match self.count {
+            TokenCount::PerTile(each) if self.tiles.is_some() => {
+                self.named(tiles.unwrap_or((0, 0)), each, tokens)
+            }
             TokenCount::PerTile(each) => self.grid(tiles.unwrap_or((1, 1)), each, tiles.is_some(), tokens),
             TokenCount::PerPatch(each) => {
                 let ([pieces, rows, columns], _) = image.patches.ok_or_else(no_patches)?;
@@ -121,6 +146,37 @@ impl ImagePlaceholders {
         Ok(())
     }
 
+    /// The tokens of tiles with names, and of the whole image behind them.
+    fn named(
+        &self,
+        (rows, columns): (usize, usize),
+        each: usize,
+        tokens: &mut Vec<i32>,
+    ) -> Result<(), String> {
+        let Some(tiles) = &self.tiles else { return Ok(()) };
+        for row in 0..rows {
+            for column in 0..columns {
+                let name = tiles.names.get(row).and_then(|names| names.get(column));
+                let name = name.ok_or_else(|| {
+                    format!(
+                        "an image is cut into {rows} rows of {columns} tiles, and the package has no token for tile \
+                         {column} of row {row}"
+                    )
+                })?;
+                tokens.extend([tiles.around, *name]);
+                self.run(each, tokens)?;
+            }
+            tokens.extend(match row + 1 == rows {
+                true => &tiles.last_row_end,
+                false => &tiles.row_end,
+            });
+        }
+        tokens.extend([tiles.around, tiles.whole]);
+        self.run(each, tokens)?;
+        tokens.push(tiles.around);
+        Ok(())
+    }
+
     fn run(&self, count: usize, tokens: &mut Vec<i32>) -> Result<(), String> {
         if count > MOST || tokens.len() > MOST {
             return Err(format!("an image comes to more than {MOST} tokens"));
@@ -142,6 +198,7 @@ mod tests {
             row_separator: None,
             column_separator: None,
             thumbnail: Thumbnail::None,
+            tiles: None,
         }
     }
 
@@ -186,6 +243,31 @@ mod tests {
         assert_eq!(expand(Thumbnail::None), [5, 8, 5, 8, 5, 7, 5, 8, 5, 8, 5]);
         assert_eq!(expand(Thumbnail::Prepend), [5, 5, 8, 5, 8, 5, 7, 5, 8, 5, 8, 5]);
         assert_eq!(expand(Thumbnail::Append), [5, 8, 5, 8, 5, 7, 5, 8, 5, 8, 5, 5]);
+    }
+
+    /// transformers' `get_image_prompt_string(2, 2, 1, "F", "I", "W")`, with its names and line ends as
+    /// tokens: `FaI FbI n FcI FdI nn FWI F`.
+    #[test]
+    fn tiles_with_names_are_written_as_transformers_writes_them() {
+        let tiles = ImagePlaceholders {
+            thumbnail: Thumbnail::Append,
+            tiles: Some(TileTokens {
+                around: 1,
+                names: vec![vec![10, 11], vec![20, 21]],
+                row_end: vec![2],
+                last_row_end: vec![2, 2],
+                whole: 3,
+            }),
+            ..placeholders(TokenCount::PerTile(1))
+        };
+        let expand = |rows, columns| tiles.expand(&[9], &[tiled(rows, columns)]);
+        assert_eq!(
+            expand(2, 2).unwrap().0,
+            [1, 10, 5, 1, 11, 5, 2, 1, 20, 5, 1, 21, 5, 2, 2, 1, 3, 5, 1]
+        );
+        assert_eq!(expand(0, 0).unwrap().0, [1, 3, 5, 1]);
+        let error = expand(1, 3).unwrap_err();
+        assert!(error.contains("tile 2 of row 0"), "{error}");
     }
 
     #[test]

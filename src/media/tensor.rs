@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{MediaError, room};
+use super::{MediaError, Work};
 use crate::component::{DataType, Dim};
 
 /// What a port says about its shape, as far as it is known.
@@ -48,16 +48,27 @@ pub struct Tensor {
 }
 
 /// Elements of a type, as they come.
-pub(super) struct Sink {
+pub(super) struct Sink<'w> {
     dtype: DataType,
+    shape: Vec<i64>,
     bytes: Vec<u8>,
+    work: &'w Work,
 }
 
-impl Sink {
-    pub fn new(dtype: DataType, count: usize) -> Result<Self, MediaError> {
+/// Elements between two looks at the control.
+const BATCH: usize = 1 << 12;
+
+impl<'w> Sink<'w> {
+    /// For all elements of a shape.
+    pub fn new(dtype: DataType, shape: &[usize], work: &'w Work) -> Result<Self, MediaError> {
+        let bytes = shape
+            .iter()
+            .fold(dtype.size(), |all, &dim| all.saturating_mul(dim));
         Ok(Sink {
             dtype,
-            bytes: room(count.saturating_mul(dtype.size()))?,
+            shape: shape.iter().map(|&dim| dim as i64).collect(),
+            bytes: work.room(bytes)?,
+            work,
         })
     }
 
@@ -71,11 +82,29 @@ impl Sink {
         }
     }
 
-    pub fn floats(&mut self, values: impl Iterator<Item = f32>) {
-        values.for_each(|value| self.float(value));
+    pub fn floats(&mut self, values: impl Iterator<Item = f32>) -> Result<(), MediaError> {
+        self.each(values, Self::float)
     }
 
-    pub fn integer(&mut self, value: i64) {
+    pub fn integers(&mut self, values: impl Iterator<Item = i64>) -> Result<(), MediaError> {
+        self.each(values, Self::integer)
+    }
+
+    fn each<T>(
+        &mut self,
+        values: impl Iterator<Item = T>,
+        put: impl Fn(&mut Self, T),
+    ) -> Result<(), MediaError> {
+        for (index, value) in values.enumerate() {
+            if index % BATCH == 0 {
+                self.work.count(BATCH)?;
+            }
+            put(self, value);
+        }
+        Ok(())
+    }
+
+    fn integer(&mut self, value: i64) {
         match self.dtype {
             DataType::Int64 => self.bytes.extend(value.to_ne_bytes()),
             DataType::Int32 => self.bytes.extend((value as i32).to_ne_bytes()),
@@ -84,10 +113,10 @@ impl Sink {
         }
     }
 
-    pub fn done(self, shape: &[usize]) -> Tensor {
+    pub fn done(self) -> Tensor {
         Tensor {
             dtype: self.dtype,
-            shape: shape.iter().map(|&dim| dim as i64).collect(),
+            shape: self.shape,
             bytes: self.bytes,
         }
     }

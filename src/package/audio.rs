@@ -5,7 +5,7 @@ use crate::media::audio::{
 };
 
 use super::PackageError;
-use super::declaration::{Address, ProgramDeclaration, Said};
+use super::declaration::{OutputPort, ProgramDeclaration};
 use super::document::{Cursor, Fields};
 use super::media::{count, names, optional_count, read_program};
 use super::metadata::{address, read_dtype};
@@ -152,19 +152,24 @@ fn read_mel(fields: &mut Fields<'_>) -> Result<LogMel, PackageError> {
     })
 }
 
-fn read_output(at: &Cursor<'_>) -> Result<(AudioOutput, Said<Address>), PackageError> {
+fn read_output(at: &Cursor<'_>) -> Result<(AudioOutput, OutputPort), PackageError> {
     let mut fields = at.fields()?;
     let source = fields.text("source")?.map(str::to_owned);
     let name = fields.required("name", "the input that it is for, component.input")?;
-    let port = address(&name)?;
+    let address = address(&name)?;
     let content = fields
         .required("content", "what it is")?
         .one_of(&AudioContent::NAMES)?;
     let dtype = read_dtype(&fields.required("dtype", "the type of its elements")?)?;
-    if let Some(optional) = fields.get("optional") {
-        optional.bool()?;
-    }
+    let optional = fields
+        .get("optional")
+        .map(|optional| optional.bool())
+        .transpose()?;
     fields.finish();
+    let port = OutputPort {
+        address,
+        optional: optional.unwrap_or(false),
+    };
     let output = AudioOutput {
         source,
         name: name.text()?.to_owned(),

@@ -79,7 +79,15 @@ pub(crate) struct MediaDeclaration {
 pub(crate) struct ProgramDeclaration<Program> {
     pub program: Program,
     /// The input of each of the program's outputs.
-    pub ports: Vec<Said<Address>>,
+    pub ports: Vec<OutputPort>,
+}
+
+/// The input that an output of a program is for.
+#[derive(Clone, Debug)]
+pub(crate) struct OutputPort {
+    pub address: Said<Address>,
+    /// Whether the output is left out where the graph has no such input.
+    pub optional: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -200,6 +208,23 @@ pub(crate) enum Continuation {
     /// One more than the largest position on any axis so far, on all of them: also what comes
     /// behind a grid.
     CarryMax,
+    /// As `CarryMax`; and where the host gives no positions, they are those of the images among the
+    /// tokens.
+    FromGrid,
+}
+
+impl Continuation {
+    pub const NAMES: [(&'static str, Continuation); 3] = [
+        ("linear_increment", Continuation::LinearIncrement),
+        ("carry_max", Continuation::CarryMax),
+        ("from_grid", Continuation::FromGrid),
+    ];
+
+    /// As package metadata writes it.
+    pub fn name(self) -> &'static str {
+        let found = Self::NAMES.iter().find(|(_, one)| *one == self);
+        found.map_or("", |(name, _)| name)
+    }
 }
 
 /// How present comes of past.

@@ -18,6 +18,7 @@ use super::genai_names::{DecoderNames, EmbeddingNames, EncoderNames, Names, Size
 use super::genai_ports::{GenaiPorts, Part, Stage};
 use super::generation_defaults::{read_defaults, read_roles, token_ids};
 use super::metadata::{component_name, said};
+use super::processor::ProcessorFiles;
 use super::session_options::{inherit, read_session_options};
 use super::{Location, PackageError, PackageErrorKind};
 
@@ -100,7 +101,10 @@ pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), Pac
             media: MediaDeclaration::default(),
             token_roles,
         },
-        GenaiPorts { parts: reader.parts },
+        GenaiPorts {
+            parts: reader.parts,
+            processors: reader.processors,
+        },
     ))
 }
 
@@ -174,6 +178,7 @@ struct Reader {
     components: Vec<ComponentDeclaration>,
     parts: Vec<Part>,
     tokenizer: Option<Said<String>>,
+    processors: ProcessorFiles,
 }
 
 impl Reader {
@@ -214,6 +219,7 @@ impl Reader {
         if let Some(pipeline) = fields.get("pipeline") {
             return Err(pipeline.unsupported("a vision encoder in stages (model.vision.pipeline)"));
         }
+        self.processors.image = fields.get("config_filename").map(said).transpose()?;
         // A section without a file has numbers alone.
         let Some(file) = file_of(&mut fields)? else {
             return Ok(());
@@ -233,7 +239,6 @@ impl Reader {
         let ort = read_session_options(&mut fields)?;
         refuse_adapter(&mut fields)?;
         fields.skip(&[
-            "config_filename",
             "spatial_merge_size",
             "tokens_per_second",
             "num_visual_tokens",
@@ -253,6 +258,7 @@ impl Reader {
 
     fn speech(&mut self, at: &Cursor<'_>) -> Result<(), PackageError> {
         let mut fields = at.fields()?;
+        self.processors.audio = fields.get("config_filename").map(said).transpose()?;
         let Some(file) = file_of(&mut fields)? else {
             return Ok(());
         };
@@ -269,7 +275,6 @@ impl Reader {
         inputs.finish();
         let ort = read_session_options(&mut fields)?;
         refuse_adapter(&mut fields)?;
-        fields.skip(&["config_filename"]);
         fields.finish();
         let part = Part::Features {
             component: "speech",

@@ -6,10 +6,11 @@ use std::collections::{BTreeSet, HashSet};
 use crate::component::{ComponentIo, Dim, Port, shown};
 
 use super::declaration::{
-    Address, ComponentDeclaration, Declaration, EdgeDeclaration, LengthInput, LengthOf, OptionalInput, Said,
-    StatePair, ZeroDim,
+    Address, ComponentDeclaration, Continuation, Declaration, EdgeDeclaration, LengthInput, LengthOf,
+    OptionalInput, Said, StatePair, ZeroDim,
 };
 use super::genai_names::{DecoderNames, EmbeddingNames, EncoderNames, MaybeName, Name};
+use super::processor::{InputNames, ProcessorFiles};
 use super::resolve::port_index;
 use super::{Location, PackageError, PackageErrorKind};
 
@@ -40,9 +41,36 @@ pub(super) enum Part {
 #[derive(Debug)]
 pub(super) struct GenaiPorts {
     pub parts: Vec<Part>,
+    pub processors: ProcessorFiles,
 }
 
 impl GenaiPorts {
+    /// What inputs of pixels and of sound's features are called.
+    pub fn input_names(&self) -> InputNames {
+        // A name that the file does not say is that of its key.
+        let of_pixels = |name: &&Name| name.text == "pixel_values" || name.at.key.ends_with(".pixel_values");
+        let mut names = InputNames {
+            pixels: Vec::new(),
+            features: Vec::new(),
+        };
+        for part in &self.parts {
+            match part {
+                Part::Features { inputs, .. } => {
+                    names
+                        .pixels
+                        .extend(inputs.iter().find(of_pixels).map(|name| name.text.clone()));
+                }
+                Part::Encoder(encoder) => {
+                    names
+                        .features
+                        .extend(encoder.audio_features.as_ref().map(|name| name.text.clone()));
+                }
+                _ => {}
+            }
+        }
+        names
+    }
+
     /// Binds what the graphs have. Gives what a person should know.
     pub fn bind(
         &self,
@@ -54,6 +82,7 @@ impl GenaiPorts {
             ios,
             edges: Vec::new(),
             warnings: Vec::new(),
+            from_grid: declaration.coordinates == Some(Continuation::FromGrid),
         };
         for (index, (part, component)) in self.parts.iter().zip(&mut declaration.components).enumerate() {
             let Some(io) = ios.get(index) else { continue };
@@ -265,6 +294,8 @@ struct Binder<'p> {
     ios: &'p [ComponentIo],
     edges: Vec<EdgeDeclaration>,
     warnings: Vec<String>,
+    /// Whether positions are known where there are pictures.
+    from_grid: bool,
 }
 
 impl Binder<'_> {
@@ -554,7 +585,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Three axes count alike as long as there are no pictures.
+    /// Three axes count alike as long as there are no pictures, or it is known how these lie.
     fn positions(&self, io: &ComponentIo, names: &DecoderNames) -> Result<(), PackageError> {
         let Some(name) = has(&io.inputs, &names.position_ids) else {
             return Ok(());
@@ -565,7 +596,7 @@ impl Binder<'_> {
             .parts
             .iter()
             .any(|part| matches!(part, Part::Features { .. }));
-        if pictures && dims.is_some_and(|dims| dims.len() == 3) {
+        if pictures && !self.from_grid && dims.is_some_and(|dims| dims.len() == 3) {
             let what = "positions on three axes (position_ids) in a package with pictures".to_owned();
             return Err(unsupported(&name.at, what));
         }

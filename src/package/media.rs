@@ -1,20 +1,16 @@
-//! Images and sound that a package takes: `preprocessing`, `pipeline.vision` and
-//! `pipeline.audio`, and the ports that they are for.
+//! Images and sound that a package takes: `preprocessing`, and `pipeline.vision`.
 
-use crate::component::ComponentIo;
 use crate::media::image::{
     Content, FeatureOrder, Filter, Fit, ImageOp, ImageOutput, ImageProgram, ImageTransform, PatchOrder,
     Patchify, Thumbnail, Tiling, TilingMode,
 };
-use crate::media::{ImagePlaceholders, PortLayout, ProgramError, ProgramPart, TokenCount, Transform};
+use crate::media::{ImagePlaceholders, ProgramError, ProgramPart, TileTokens, TokenCount, Transform};
 
 use super::PackageError;
 use super::audio::read_sound;
-use super::declaration::{Address, Declaration, MediaDeclaration, ProgramDeclaration, Said};
+use super::declaration::{MediaDeclaration, OutputPort, ProgramDeclaration, Said};
 use super::document::{Cursor, Fields};
 use super::metadata::{address, read_dtype};
-use super::resolve::{mismatch, port_index, said_invalid};
-use super::spec::{ComponentSpec, InputSource, MediaInput, MediaSpec};
 
 /// The longest side of an image or tile, in pixels.
 const MOST_SIDE: u64 = 65_535;
@@ -43,7 +39,7 @@ pub(super) fn read_preprocessing(at: &Cursor<'_>) -> Result<MediaDeclaration, Pa
 pub(super) fn read_program<Op, Output, Program>(
     at: &Cursor<'_>,
     read_transform: impl Fn(&Cursor<'_>) -> Result<Transform<Op>, PackageError>,
-    read_output: impl Fn(&Cursor<'_>) -> Result<(Output, Said<Address>), PackageError>,
+    read_output: impl Fn(&Cursor<'_>) -> Result<(Output, OutputPort), PackageError>,
     make: impl FnOnce(Vec<Transform<Op>>, Vec<Output>) -> Result<Program, ProgramError>,
 ) -> Result<ProgramDeclaration<Program>, PackageError> {
     let mut fields = at.fields()?;
@@ -310,7 +306,12 @@ fn read_tile(fields: &mut Fields<'_>) -> Result<ImageOp, PackageError> {
     let most = optional_count(fields, "max_tiles", 1024)?.unwrap_or(6);
     let mode_at = fields.get("mode");
     let mode = match &mode_at {
-        Some(at) => at.one_of(&[("dynamic_anyres", 0), ("fixed_grid", 1), ("dynamic_hd", 2)])?,
+        Some(at) => at.one_of(&[
+            ("dynamic_anyres", 0),
+            ("fixed_grid", 1),
+            ("dynamic_hd", 2),
+            ("longest_edge", 3),
+        ])?,
         None => 0,
     };
     let mode = match mode {
@@ -318,6 +319,9 @@ fn read_tile(fields: &mut Fields<'_>) -> Result<ImageOp, PackageError> {
         1 => TilingMode::Grid {
             columns: count(&fields.required("columns", "tiles in a row")?, 64)?,
             rows: count(&fields.required("rows", "rows of tiles")?, 64)?,
+        },
+        3 => TilingMode::LongestEdge {
+            longest: count(&fields.required("longest_edge", "pixels")?, MOST_SIDE)?,
         },
         _ => {
             let patch_at = fields.required("mask_patch_size", "pixels on a side of a cell of the mask")?;
@@ -405,20 +409,25 @@ fn read_patchify(fields: &mut Fields<'_>) -> Result<ImageOp, PackageError> {
     }))
 }
 
-fn read_output(at: &Cursor<'_>) -> Result<(ImageOutput, Said<Address>), PackageError> {
+fn read_output(at: &Cursor<'_>) -> Result<(ImageOutput, OutputPort), PackageError> {
     let mut fields = at.fields()?;
     let source = fields.text("source")?.map(str::to_owned);
     let name = fields.required("name", "the input that it is for, component.input")?;
-    let port = address(&name)?;
+    let address = address(&name)?;
     let content = fields
         .required("content", "what it is")?
         .one_of(&Content::NAMES)?;
     let dtype = read_dtype(&fields.required("dtype", "the type of its elements")?)?;
     let pad_value = fields.get("pad_value").map(|value| value.number()).transpose()?;
-    if let Some(optional) = fields.get("optional") {
-        optional.bool()?;
-    }
+    let optional = fields
+        .get("optional")
+        .map(|optional| optional.bool())
+        .transpose()?;
     fields.finish();
+    let port = OutputPort {
+        address,
+        optional: optional.unwrap_or(false),
+    };
     let output = ImageOutput {
         source,
         name: name.text()?.to_owned(),
@@ -458,6 +467,13 @@ pub(super) fn read_vision(at: &Cursor<'_>) -> Result<Option<Said<ImagePlaceholde
         order.one_of(&[("prompt_order", ())])?;
     }
     fields.skip(&["token_count_summary"]);
+    let tiles_at = fields.get("tile_tokens");
+    let tiles = tiles_at.as_ref().map(read_tile_tokens).transpose()?;
+    if let Some(tiles_at) = &tiles_at
+        && source != Some(0)
+    {
+        return Err(tiles_at.invalid("goes with token_count_source: per_tile"));
+    }
     let count = match source {
         Some(0) => {
             let each = per_tile.ok_or_else(|| fields.missing("tokens_per_tile", "a number of tokens"))?;
@@ -485,91 +501,30 @@ pub(super) fn read_vision(at: &Cursor<'_>) -> Result<Option<Said<ImagePlaceholde
             row_separator,
             column_separator,
             thumbnail,
+            tiles,
         },
         at: at.location(),
     }))
 }
 
-/// Finds the ports of all programs.
-pub(super) fn resolve_media(
-    declaration: &Declaration,
-    ios: &[ComponentIo],
-    components: &[ComponentSpec],
-) -> Result<MediaSpec, PackageError> {
-    let media = &declaration.media;
-    let mut spec = MediaSpec::default();
-    if let Some(image) = &media.image {
-        let mut ports = Vec::new();
-        for (output, port) in image.program.outputs().zip(&image.ports) {
-            ports.push(media_input(declaration, ios, components, port, output.dtype)?);
-        }
-        spec.image = Some((image.program.clone(), ports));
-    }
-    if let Some(audio) = &media.audio {
-        let mut ports = Vec::new();
-        for (output, port) in audio.program.outputs().zip(&audio.ports) {
-            ports.push(media_input(declaration, ios, components, port, output.dtype)?);
-        }
-        spec.audio = Some((audio.program.clone(), ports));
-    }
-    if let Some(vision) = &media.vision {
-        if let Some(image) = &media.image {
-            check_vision(vision, &image.program)?;
-        }
-        spec.placeholders = Some(vision.value.clone());
-    }
-    Ok(spec)
-}
-
-/// The input that a result is for: one that the host would set otherwise.
-fn media_input(
-    declaration: &Declaration,
-    ios: &[ComponentIo],
-    components: &[ComponentSpec],
-    port: &Said<Address>,
-    dtype: crate::component::DataType,
-) -> Result<MediaInput, PackageError> {
-    let name = &port.value.component;
-    let component = declaration.index_of(name, port)?;
-    let inputs = ios.get(component).map_or(&[][..], |io| io.inputs.as_slice());
-    let input = port_index(name, inputs, "input", &port.value.port, &port.at)?;
-    let declared = inputs.get(input);
-    if let Some(declared) = declared
-        && declared.dtype() != Some(dtype)
-    {
-        return Err(mismatch(name, declared, &port.at, format!("an input of {dtype}")));
-    }
-    let source = components
-        .get(component)
-        .and_then(|component| component.inputs.get(input))
-        .map(|input| input.source);
-    if !matches!(source, Some(InputSource::Request { .. })) {
-        return Err(said_invalid(
-            &port.at,
-            format!(
-                "input \"{}\" of component \"{name}\" is fed by the pipeline already",
-                port.value.port
-            ),
-        ));
-    }
-    Ok(MediaInput {
-        component,
-        input,
-        layout: PortLayout::new(declared.and_then(|port| port.dims.as_deref())),
-    })
-}
-
-/// That the tokens are those of what the program makes.
-fn check_vision(vision: &Said<ImagePlaceholders>, program: &ImageProgram) -> Result<(), PackageError> {
-    let wrong = |message: &str| Err(said_invalid(&vision.at, message.to_owned()));
-    match vision.value.count {
-        TokenCount::PerPatch(_) | TokenCount::FromGrid if !program.makes_patches() => {
-            return wrong("tokens are counted by patches, and preprocessing.image makes none (patchify)");
-        }
-        _ => {}
-    }
-    match program.thumbnail() == vision.value.thumbnail {
-        true => Ok(()),
-        false => wrong("thumbnail_order is not that of the tiles of preprocessing.image"),
-    }
+/// `tile_tokens`: what is written around the tokens of tiles that have names.
+fn read_tile_tokens(at: &Cursor<'_>) -> Result<TileTokens, PackageError> {
+    let mut fields = at.fields()?;
+    let ids =
+        |at: &Cursor<'_>| -> Result<Vec<i32>, PackageError> { at.items()?.map(|id| id.token_id()).collect() };
+    let names_at = fields.required("names", "a list of tokens for each row of tiles")?;
+    let tiles = TileTokens {
+        around: fields.required("around", "the token around tiles")?.token_id()?,
+        names: names_at
+            .items()?
+            .map(|row| ids(&row))
+            .collect::<Result<_, PackageError>>()?,
+        row_end: ids(&fields.required("row_end", "tokens behind a row of tiles")?)?,
+        last_row_end: ids(&fields.required("last_row_end", "tokens behind the last row")?)?,
+        whole: fields
+            .required("whole", "the token of the whole image")?
+            .token_id()?,
+    };
+    fields.finish();
+    Ok(tiles)
 }

@@ -431,17 +431,10 @@ fn read_positions(at: &Cursor<'_>) -> Result<Positions, PackageError> {
     let by_processor = fields.get("generation").is_some() && !linear;
     let mut continuation = Continuation::LinearIncrement;
     if let Some(at) = fields.get("continuation") {
-        let kinds = [
-            ("linear_increment", (Continuation::LinearIncrement, false)),
-            ("carry_max", (Continuation::CarryMax, false)),
-            // A grid's coordinates are counted from its first, so that what comes behind it is
-            // one more than the largest of them.
-            ("from_grid", (Continuation::CarryMax, true)),
-        ];
-        let (found, of_grid) = at.one_of(&kinds)?;
+        let found = at.one_of(&Continuation::NAMES)?;
         // With linear positions the largest one on any axis is the last one, so that
         // carry_max is linear_increment.
-        if of_grid && !by_processor {
+        if found == Continuation::FromGrid && !by_processor {
             return Err(
                 at.invalid("there is no grid to go on from; it goes with generation: processor_coordinates")
             );

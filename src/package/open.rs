@@ -10,6 +10,7 @@ use super::document::Document;
 use super::files::{FoundFile, PackageFiles};
 use super::genai_ports::GenaiPorts;
 use super::hugging_face_ports::HuggingFacePorts;
+use super::processor::{InputNames, Processor, ProcessorFiles};
 use super::resolve::resolve;
 use super::spec::PipelineSpec;
 use super::structure::{self, Structure};
@@ -44,7 +45,7 @@ enum Content {
     /// All is said by the metadata, and checked.
     Said(Box<Structure>),
     /// Bindings and edges are those that the graphs have ports for.
-    Ported(Box<Declaration>, Ports),
+    Ported(Box<Declaration>, Box<Ports>, Box<Processor>),
 }
 
 /// Names of ports that a format has.
@@ -52,6 +53,19 @@ enum Content {
 enum Ports {
     Genai(GenaiPorts),
     HuggingFace(HuggingFacePorts),
+}
+
+impl Ports {
+    /// What inputs of pixels and of sound's features are called.
+    fn input_names(&self) -> InputNames {
+        match self {
+            Ports::Genai(ports) => ports.input_names(),
+            Ports::HuggingFace(_) => InputNames {
+                pixels: vec!["pixel_values".to_owned()],
+                features: ["input_features", "input_values"].map(str::to_owned).to_vec(),
+            },
+        }
+    }
 }
 
 /// What a package comes to once the ports of its graphs are known.
@@ -97,11 +111,12 @@ impl Package {
         if let Some(found) = files.read_optional(GENAI, TEXT_LIMIT)? {
             let document = Document::from_json(&found.label, (*found.bytes).as_ref())?;
             let (declaration, ports) = genai::read(&document)?;
+            let processor = Box::new(Processor::read(&files, &ports.processors, None)?);
             refuse_variant(&found, variant)?;
             return Ok(Package {
                 format: "genai_config",
                 metadata_file: found.label,
-                content: Content::Ported(Box::new(declaration), Ports::Genai(ports)),
+                content: Content::Ported(Box::new(declaration), Box::new(Ports::Genai(ports)), processor),
                 warnings: document.into_warnings(),
                 files,
             });
@@ -109,10 +124,15 @@ impl Package {
         if let Some(found) = files.read_optional(HUGGING_FACE, TEXT_LIMIT)? {
             let bytes = (*found.bytes).as_ref();
             let read = hugging_face::read(&files, &found.label, bytes, variant)?;
+            let processor = Processor::read(&files, &ProcessorFiles::default(), Some(bytes))?;
             return Ok(Package {
                 format: "huggingface",
                 metadata_file: found.label,
-                content: Content::Ported(Box::new(read.declaration), Ports::HuggingFace(read.ports)),
+                content: Content::Ported(
+                    Box::new(read.declaration),
+                    Box::new(Ports::HuggingFace(read.ports)),
+                    Box::new(processor),
+                ),
                 warnings: read.warnings,
                 files,
             });
@@ -136,7 +156,7 @@ impl Package {
     pub fn declaration(&self) -> &Declaration {
         match &self.content {
             Content::Said(structure) => &structure.declaration,
-            Content::Ported(declaration, _) => declaration,
+            Content::Ported(declaration, ..) => declaration,
         }
     }
 
@@ -147,8 +167,8 @@ impl Package {
                 spec: resolve(structure, ios)?,
                 warnings: Vec::new(),
             }),
-            Content::Ported(declaration, ports) => {
-                let (declaration, warnings) = bind(declaration, ports, ios)?;
+            Content::Ported(declaration, ports, processor) => {
+                let (declaration, warnings) = bind(declaration, ports, processor, ios)?;
                 let structure = structure::check(declaration)?;
                 Ok(Resolved {
                     spec: resolve(&structure, ios)?,
@@ -170,8 +190,8 @@ impl Package {
                     message: "the package is in that format already".to_owned(),
                 },
             )),
-            Content::Ported(declaration, ports) => {
-                let (declaration, _) = bind(declaration, ports, ios)?;
+            Content::Ported(declaration, ports, processor) => {
+                let (declaration, _) = bind(declaration, ports, processor, ios)?;
                 // What cannot be run is not written.
                 let structure = structure::check(declaration)?;
                 resolve(&structure, ios)?;
@@ -294,16 +314,16 @@ fn template_in(config: &Value) -> Option<&str> {
 fn bind(
     declaration: &Declaration,
     ports: &Ports,
+    processor: &Processor,
     ios: &[ComponentIo],
 ) -> Result<(Declaration, Vec<String>), PackageError> {
     let mut declaration = declaration.clone();
-    let warnings = match ports {
-        Ports::Genai(ports) => ports.bind(&mut declaration, ios)?,
-        Ports::HuggingFace(ports) => {
-            ports.bind(&mut declaration, ios)?;
-            Vec::new()
-        }
-    };
+    // What pictures do to positions is known before these are bound.
+    let mut warnings = processor.bind(&mut declaration, ios, &ports.input_names())?;
+    match ports {
+        Ports::Genai(ports) => warnings.extend(ports.bind(&mut declaration, ios)?),
+        Ports::HuggingFace(ports) => ports.bind(&mut declaration, ios)?,
+    }
     Ok((declaration, warnings))
 }
 

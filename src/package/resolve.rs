@@ -8,7 +8,7 @@ use super::declaration::{
 use super::first_pass;
 use super::iteration;
 use super::kept;
-use super::media::resolve_media;
+use super::media_inputs::resolve_media;
 use super::nested::{self, OUTPUT_CODES};
 use super::phases;
 use super::roles::{self, Roles};

@@ -9,6 +9,7 @@ use super::declaration::{
     Address, ComponentDeclaration, Declaration, GenerationDefaults, IoDeclaration, KvUpdate, OptionalInput,
     Said, SequenceSource, StrategyKind, ZeroDim,
 };
+use super::media_json;
 
 /// The document, of a declaration whose ports are bound. Strategies are those that formats other
 /// than this one can say.
@@ -47,10 +48,24 @@ fn document(declaration: &Declaration) -> Map<String, Value> {
         .iter()
         .filter_map(|one| Some((one.name.clone(), phase(one)?)));
     insert_map(&mut pipeline, "phases", phases.collect());
-    if declaration.linear_positions {
+    if let Some(continuation) = declaration.coordinates {
+        let positions = json!({ "generation": "processor_coordinates", "continuation": continuation.name() });
+        pipeline.insert("positions".into(), positions);
+    } else if declaration.linear_positions {
         pipeline.insert("positions".into(), json!({ "generation": "linear" }));
     }
+    if let Some(vision) = &declaration.media.vision {
+        pipeline.insert("vision".into(), media_json::placeholders(&vision.value));
+    }
     document.insert("pipeline".into(), Value::Object(pipeline));
+    let mut preprocessing = Map::new();
+    if let Some(image) = &declaration.media.image {
+        preprocessing.insert("image".into(), media_json::image_program(&image.program));
+    }
+    if let Some(audio) = &declaration.media.audio {
+        preprocessing.insert("audio".into(), media_json::audio_program(&audio.program));
+    }
+    insert_map(&mut document, "preprocessing", preprocessing);
     let mut tokens = Map::new();
     let eos = declaration.eos_token_ids.iter().map(|said| json!(said.value));
     insert_list(&mut tokens, "eos_token_id", eos.collect());

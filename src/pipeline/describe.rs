@@ -2,7 +2,8 @@ use serde_json::{Map, Value, json};
 
 use crate::component::{Dim, Port};
 use crate::package::{
-    ComponentSpec, GenerationDefaults, InputDim, InputSource, InputSpec, OutputRole, OutputSpec, PipelineSpec,
+    self, ComponentSpec, GenerationDefaults, InputDim, InputSource, InputSpec, OutputRole, OutputSpec,
+    PipelineSpec,
 };
 
 use super::{ComponentInfo, IterationInfo, NestedInfo, Pipeline};
@@ -31,8 +32,33 @@ pub(super) fn describe(pipeline: &Pipeline) -> Value {
         "order": spec.order.iter().map(|&index| name(spec, index)).collect::<Vec<_>>(),
         "max_tokens": spec.max_tokens,
         "generation": generation(&spec.generation),
+        "images": images(spec),
+        "audio": audio(spec),
         "tokens": spec.token_roles.iter().map(|(role, id)| ((*role).to_owned(), json!(id))).collect::<Map<_, _>>(),
     })
+}
+
+/// What becomes of an image that the host gives; nothing where the package does not say it.
+fn images(spec: &PipelineSpec) -> Option<Value> {
+    let (program, _) = spec.media.image.as_ref()?;
+    let mut value = package::image_program(program);
+    value["formats"] = json!(["jpeg", "png", "webp", "bmp", "raw RGB"]);
+    value["size"] = json!(
+        program
+            .size()
+            .map(|[height, width]| json!({ "height": height, "width": width }))
+    );
+    value["placeholders"] = json!(spec.media.placeholders.as_ref().map(package::placeholders));
+    Some(value)
+}
+
+/// What becomes of sound.
+fn audio(spec: &PipelineSpec) -> Option<Value> {
+    let (program, _) = spec.media.audio.as_ref()?;
+    let mut value = package::audio_program(program);
+    value["formats"] = json!(["wav", "flac", "mp3", "raw float32"]);
+    value["sample_rate"] = json!(program.rate());
+    Some(value)
 }
 
 fn generation(defaults: &GenerationDefaults) -> Value {
@@ -102,6 +128,10 @@ fn input(port: &Port, input: &InputSpec, spec: &PipelineSpec, component: &Compon
     let source = match input.source {
         InputSource::Tokens => json!("tokens"),
         InputSource::AttentionMask => json!("attention_mask"),
+        InputSource::Positions {
+            coordinates: Some(continuation),
+            ..
+        } => json!(format!("positions: {}", continuation.name())),
         InputSource::Positions { .. } => json!("positions"),
         InputSource::OutputIds => json!("output_ids"),
         InputSource::OutputCodes => json!("output_codes"),

@@ -176,6 +176,11 @@ pub enum RequestError {
         "{waiting} images have no placeholder (token {placeholder}) in the prompt; append text that has one for each"
     )]
     WaitingImages { waiting: usize, placeholder: i32 },
+    #[error(
+        "tokens {start} to {end} are of an image that was taken back, and other images were added since; rewind to \
+         {start} tokens or less and append the prompt of the new ones"
+    )]
+    EarlierImages { start: usize, end: usize },
 }
 
 /// The kinds of failure that a caller may want to tell apart.
@@ -353,6 +358,7 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::NoLogits
         | R::NoSteps
         | R::WaitingImages { .. }
+        | R::EarlierImages { .. }
         | R::PromptEnded => ErrorKind::InvalidState,
         R::NoTokenizer | R::NoPreprocessing { .. } => ErrorKind::Unsupported,
         R::Media(_) => ErrorKind::BadMedia,

@@ -6,10 +6,10 @@ use std::ops::Range;
 use crate::component::{ComponentError, ComponentErrorKind, RunControl, TensorView, check_value};
 use crate::media::audio::{AudioProgram, Sound};
 use crate::media::image::{ImageProgram, ImageSummary, Prepared, RgbImage};
-use crate::media::{MediaError, PortLayout, Tensor};
+use crate::media::{MediaError, PortLayout, Tensor, Work};
 use crate::package::{MediaInput, PipelineSpec};
 
-use super::execute::check_control;
+use super::pictures::Picture;
 use super::request::{Settable, same};
 use super::value::Value;
 use super::{PipelineError, RequestError, Run};
@@ -21,28 +21,66 @@ type Placed<'t> = (Cow<'t, [i32]>, Vec<Range<usize>>);
 #[derive(Default)]
 pub(super) struct Media {
     images: Vec<Prepared>,
-    /// Where the tokens of the first of them are in the run.
-    placed: Vec<Range<usize>>,
+    /// Where images are among the run's tokens, those first that were taken back.
+    places: Vec<Place>,
+}
+
+struct Place {
+    tokens: Range<usize>,
+    /// `None` where the tokens are not one for each place of a grid.
+    picture: Option<Picture>,
+    /// Whether the image was taken back, though its tokens stay.
+    taken_back: bool,
 }
 
 impl Media {
-    /// How many images have no place among the tokens yet.
-    fn waiting(&self) -> usize {
-        self.images.len().saturating_sub(self.placed.len())
+    fn placed(&self) -> usize {
+        self.places.iter().filter(|place| !place.taken_back).count()
     }
 
+    /// How many images have no place among the tokens yet.
+    fn waiting(&self) -> usize {
+        self.images.len().saturating_sub(self.placed())
+    }
+
+    /// Tokens are appended at `at`, those of the next images in `ranges` of them.
     pub fn place(&mut self, at: usize, ranges: &[Range<usize>]) {
-        self.placed
-            .extend(ranges.iter().map(|range| range.start + at..range.end + at));
+        let next = self.placed();
+        for (image, range) in self.images.iter().skip(next).zip(ranges) {
+            let tokens = range.start + at..range.end + at;
+            let picture = image
+                .summary
+                .merged()
+                .and_then(|sides| Picture::new(&tokens, sides));
+            self.places.push(Place {
+                tokens,
+                picture,
+                taken_back: false,
+            });
+        }
+    }
+
+    /// What lies on a grid among the tokens, also of images that were taken back.
+    pub fn pictures(&self) -> Vec<Picture> {
+        self.places.iter().filter_map(|place| place.picture).collect()
+    }
+
+    /// An error where images would be read at the tokens of others.
+    fn refuse_taken_back(&self) -> Result<(), RequestError> {
+        let earlier = self.places.iter().find(|place| place.taken_back);
+        match earlier {
+            Some(place) if !self.images.is_empty() => Err(RequestError::EarlierImages {
+                start: place.tokens.start,
+                end: place.tokens.end,
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Tokens from `len` on go; an image goes as a whole.
     pub fn check_rewind(&self, len: usize) -> Result<(), RequestError> {
-        match self
-            .placed
-            .iter()
-            .find(|range| range.start < len && len < range.end)
-        {
+        let mut ranges = self.places.iter().map(|place| &place.tokens);
+        match ranges.find(|range| range.start < len && len < range.end) {
             None => Ok(()),
             Some(range) => Err(RequestError::InvalidSetting {
                 what: "rewind",
@@ -55,7 +93,7 @@ impl Media {
     }
 
     pub fn truncate(&mut self, len: usize) {
-        self.placed.retain(|range| range.end <= len);
+        self.places.retain(|place| place.tokens.end <= len);
     }
 }
 
@@ -63,10 +101,10 @@ impl Run {
     /// Adds an encoded image, JPEG, PNG, WebP or BMP, to the images of the run; see
     /// [`add_image`](Self::add_image).
     pub fn add_image_file(&mut self, encoded: &[u8], control: &RunControl) -> Result<(), PipelineError> {
-        self.image_program()?;
-        check_control(control)?;
-        let image = RgbImage::decode(encoded)?;
-        self.add_image(&image, control)
+        image_program(&self.pipeline.shared().spec)?;
+        let work = Work::new(control);
+        let image = RgbImage::decode(encoded, &work)?;
+        self.prepare_image(&image, &work)
     }
 
     /// Adds an image to those of the run: what the package's `preprocessing.image` makes of all of
@@ -74,20 +112,23 @@ impl Run {
     /// in the prompt, and before the text that has these: where the package says how
     /// (`pipeline.vision`), each placeholder becomes the tokens of the next image.
     pub fn add_image(&mut self, image: &RgbImage, control: &RunControl) -> Result<(), PipelineError> {
+        self.prepare_image(image, &Work::new(control))
+    }
+
+    fn prepare_image(&mut self, image: &RgbImage, work: &Work) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let (program, ports) = image_program(&pipeline.shared().spec)?;
-        check_control(control)?;
-        let prepared = program.prepare(image)?;
-        check_control(control)?;
+        let prepared = program.prepare(image, work)?;
         let layouts: Vec<PortLayout> = ports.iter().map(|port| port.layout.clone()).collect();
         let all: Vec<&Prepared> = self.media.images.iter().chain([&prepared]).collect();
-        let tensors = program.combine(&all, &layouts)?;
+        let tensors = program.combine(&all, &layouts, work)?;
         self.set_media(ports, &tensors)?;
         self.media.images.push(prepared);
         Ok(())
     }
 
-    /// Takes all images back. Their tokens stay; rewind before them to give other ones.
+    /// Takes all images back. Their tokens stay; rewind before them to give other ones: as long as
+    /// they are there, other images are refused by whatever appends or runs.
     pub fn clear_images(&mut self) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let (_, ports) = image_program(&pipeline.shared().spec)?;
@@ -95,27 +136,31 @@ impl Run {
             self.clear_media(port);
         }
         self.media.images.clear();
-        self.media.placed.clear();
+        for place in &mut self.media.places {
+            place.taken_back = true;
+        }
         Ok(())
     }
 
     /// Takes an encoded sound, WAV, FLAC or MP3; see [`set_audio`](Self::set_audio).
     pub fn set_audio_file(&mut self, encoded: &[u8], control: &RunControl) -> Result<(), PipelineError> {
         audio_program(&self.pipeline.shared().spec)?;
-        check_control(control)?;
-        let sound = Sound::decode(encoded)?;
-        self.set_audio(&sound, control)
+        let work = Work::new(control);
+        let sound = Sound::decode(encoded, &work)?;
+        self.prepare_sound(&sound, &work)
     }
 
     /// Sets what the package's `preprocessing.audio` makes of a sound at the inputs that it names,
     /// in the place of what another sound has set there.
     pub fn set_audio(&mut self, sound: &Sound, control: &RunControl) -> Result<(), PipelineError> {
+        self.prepare_sound(sound, &Work::new(control))
+    }
+
+    fn prepare_sound(&mut self, sound: &Sound, work: &Work) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let (program, ports) = audio_program(&pipeline.shared().spec)?;
-        check_control(control)?;
         let layouts: Vec<PortLayout> = ports.iter().map(|port| port.layout.clone()).collect();
-        let tensors = program.run(sound, &layouts)?;
-        check_control(control)?;
+        let tensors = program.run(sound, &layouts, work)?;
         self.set_media(ports, &tensors)
     }
 
@@ -127,10 +172,6 @@ impl Run {
             self.clear_media(port);
         }
         Ok(())
-    }
-
-    fn image_program(&self) -> Result<(), RequestError> {
-        image_program(&self.pipeline.shared().spec).map(|_| ())
     }
 
     /// Sets the inputs of a program, all or none of them.
@@ -153,7 +194,7 @@ impl Run {
             };
             let view = TensorView::new(tensor.dtype, &tensor.shape, &tensor.bytes).map_err(bad)?;
             check_value(port, view.dtype(), view.shape()).map_err(in_component)?;
-            let before = self.pool.request(at.component, at.input);
+            let before = self.pool.given(settable(at));
             if before.is_some_and(|before| same(before, view)) {
                 continue;
             }
@@ -171,7 +212,7 @@ impl Run {
     }
 
     fn clear_media(&mut self, at: &MediaInput) {
-        if self.pool.request(at.component, at.input).is_some() {
+        if self.pool.given(settable(at)).is_some() {
             if let Some(slot) = self.pool.given_mut(settable(at)) {
                 slot.clear();
             }
@@ -185,11 +226,12 @@ impl Run {
         match &spec.media.placeholders {
             // Without images of ours the prompt is as its author wants it.
             Some(placeholders) if !self.media.images.is_empty() => {
+                self.media.refuse_taken_back()?;
                 let waiting: Vec<ImageSummary> = self
                     .media
                     .images
                     .iter()
-                    .skip(self.media.placed.len())
+                    .skip(self.media.placed())
                     .map(|image| image.summary)
                     .collect();
                 let placed = placeholders.expand(tokens, &waiting);
@@ -203,8 +245,9 @@ impl Run {
         }
     }
 
-    /// An error when an image has no place in the prompt.
+    /// An error when an image has no place in the prompt, or stands at the place of another.
     pub(super) fn refuse_waiting_images(&self) -> Result<(), RequestError> {
+        self.media.refuse_taken_back()?;
         let placeholders = self.pipeline.shared().spec.media.placeholders.as_ref();
         match (placeholders, self.media.waiting()) {
             (None, _) | (_, 0) => Ok(()),
@@ -262,6 +305,8 @@ impl From<MediaError> for PipelineError {
                 what: "an image or a sound".to_owned(),
             }
             .into(),
+            MediaError::Cancelled => ComponentErrorKind::Cancelled.into(),
+            MediaError::DeadlineExceeded => ComponentErrorKind::DeadlineExceeded.into(),
             error => PipelineError::Request(error.into()),
         }
     }

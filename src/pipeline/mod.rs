@@ -22,6 +22,7 @@ mod media;
 mod merge;
 mod nested;
 mod open;
+mod pictures;
 mod placement;
 mod pool;
 mod request;

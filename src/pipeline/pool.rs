@@ -11,6 +11,7 @@ use super::convert::{read_integers, write_integers, write_number, write_ones};
 use super::execute::Scratch;
 use super::merge;
 use super::nested::Feeds;
+use super::pictures::{Picture, position};
 use super::request::Settable;
 use super::states::States;
 use super::value::{Slot, Value};
@@ -28,6 +29,8 @@ pub(super) struct Pool {
     pub output_codes: Value,
     pub feeds: Feeds,
     pub states: States,
+    /// Among the tokens of the run.
+    pub pictures: Vec<Picture>,
     pub(super) scratch: Scratch,
 }
 
@@ -391,6 +394,17 @@ impl Pool {
                 });
                 write_integers(spec.dtype, bytes, values);
             }
+            InputSource::Positions {
+                rank: 3,
+                coordinates: Some(Continuation::FromGrid),
+            } if !self.pictures.is_empty() => {
+                let bytes = made.write(spec.dtype, &[3, 1, len])?;
+                let values = (0..3).flat_map(|axis| {
+                    let places = span.past..span.past + count;
+                    places.map(move |place| position(&self.pictures, axis, place))
+                });
+                write_integers(spec.dtype, bytes, values);
+            }
             InputSource::Positions { rank, .. } => {
                 let shape: &[i64] = match rank {
                     1 => &[len],
@@ -508,7 +522,7 @@ impl Coordinates {
             return value(place);
         }
         let last = match continuation {
-            Continuation::CarryMax => self.largest,
+            Continuation::CarryMax | Continuation::FromGrid => self.largest,
             Continuation::LinearIncrement if self.count == 0 => -1,
             Continuation::LinearIncrement => value(self.count - 1),
         };

@@ -181,6 +181,7 @@ impl Run {
                 return Err(RequestError::PromptEnded.into());
             }
             self.media.place(self.transcript.len(), &images);
+            self.pool.pictures = self.media.pictures();
             self.transcript.append(&ids);
             self.tokens_changed();
         }
@@ -409,6 +410,7 @@ impl Run {
             self.publish_codes(nested)?;
         }
         self.media.truncate(len);
+        self.pool.pictures = self.media.pictures();
         self.tokens_changed();
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! Sound as libsndfile decodes it, torchaudio resamples it, and transformers makes features of it.
 
 use oxpipe::component::DataType;
-use oxpipe::media::MediaError;
 use oxpipe::media::audio::{
     AudioContent, AudioOp, AudioOutput, AudioProgram, AudioTransform, LogMel, MelScale, Sound,
 };
+use oxpipe::media::{MediaError, Work};
 use serde_json::{Value, json};
 
 fn document() -> Value {
@@ -83,7 +83,8 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 fn files_are_decoded_as_libsndfile_decodes_them() {
     for case in document()["files"].as_array().unwrap() {
         let name = case["name"].as_str().unwrap();
-        let sound = Sound::decode(&bytes(&case["file"])).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let sound = Sound::decode(&bytes(&case["file"]), &Work::default())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(u64::from(sound.rate()), case["rate"].as_u64().unwrap(), "{name}");
         check(
             &case["mono"],
@@ -103,8 +104,8 @@ fn other_rates_are_those_of_torchaudio() {
             number("from") as u32,
             number("to") as u32,
         );
-        let raw = Sound::from_raw(from, 1, &sound(count, from, 1, count)).unwrap();
-        let tensors = waveform(to).run(&raw, &[]).unwrap();
+        let raw = Sound::from_raw(from, 1, &sound(count, from, 1, count), &Work::default()).unwrap();
+        let tensors = waveform(to).run(&raw, &[], &Work::default()).unwrap();
         check(
             &case["result"],
             &floats(&tensors[0].bytes),
@@ -120,9 +121,9 @@ fn a_tone_stays_one_at_a_rate_of_many_phases() {
         let step = 2.0 * std::f64::consts::PI * 440.0 / f64::from(rate);
         (0..count).map(|n| (step * n as f64).sin() as f32).collect()
     };
-    let raw = Sound::from_raw(47_999, 1, &tone(47_999, 6000)).unwrap();
+    let raw = Sound::from_raw(47_999, 1, &tone(47_999, 6000), &Work::default()).unwrap();
     for rate in [16_000, 191_997] {
-        let tensors = waveform(rate).run(&raw, &[]).unwrap();
+        let tensors = waveform(rate).run(&raw, &[], &Work::default()).unwrap();
         let found = floats(&tensors[0].bytes);
         assert_eq!(found.len() as u64, (6000 * u64::from(rate)).div_ceil(47_999));
         let expected = tone(rate, found.len());
@@ -142,10 +143,10 @@ fn log_mel_features_are_those_of_whisper() {
         let number = |key: &str| case[key].as_u64().unwrap();
         let (rate, channels) = (number("rate") as u32, number("channels") as u32);
         let samples = sound(number("count") as usize, rate, channels, 3);
-        let raw = Sound::from_raw(rate, channels, &samples).unwrap();
+        let raw = Sound::from_raw(rate, channels, &samples, &Work::default()).unwrap();
         let port = ("encoder.input_features".to_owned(), DataType::Float32);
         let program = AudioProgram::from_preprocessor_config(&case["config"], port).unwrap();
-        let tensors = program.run(&raw, &[]).unwrap();
+        let tensors = program.run(&raw, &[], &Work::default()).unwrap();
         let shape: Vec<u64> = tensors[0].shape.iter().map(|&dim| dim as u64).collect();
         assert_eq!(json!(shape), case["features"]["shape"]);
         check(
@@ -158,13 +159,33 @@ fn log_mel_features_are_those_of_whisper() {
 }
 
 #[test]
+fn waveforms_are_those_of_wav2vec2() {
+    let cases: Value = serde_json::from_str(include_str!("waveforms.json")).unwrap();
+    for case in cases.as_array().unwrap() {
+        let count = case["count"].as_u64().unwrap() as usize;
+        let raw = Sound::from_raw(16_000, 1, &sound(count, 16_000, 1, count), &Work::default()).unwrap();
+        let port = ("model.input_values".to_owned(), DataType::Float32);
+        let program = AudioProgram::from_preprocessor_config(&case["config"], port).unwrap();
+        let tensors = program.run(&raw, &[], &Work::default()).unwrap();
+        assert_eq!(tensors[0].shape, [1, count as i64]);
+        let elements = floats(&tensors[0].bytes);
+        check(
+            &case["input_values"],
+            &elements,
+            1e-5,
+            &format!("{count} samples"),
+        );
+    }
+}
+
+#[test]
 fn truncated_and_spoilt_files_are_errors() {
     let document = document();
     for case in document["files"].as_array().unwrap() {
         let name = case["name"].as_str().unwrap();
         let file = bytes(&case["file"]);
         for length in (0..file.len()).step_by(1 + file.len() / 60) {
-            let outcome = Sound::decode(&file[..length]);
+            let outcome = Sound::decode(&file[..length], &Work::default());
             // MP3 is a stream of frames, and any number of whole ones is a file.
             assert!(
                 outcome.is_err() || name.starts_with("MP3"),
@@ -175,19 +196,54 @@ fn truncated_and_spoilt_files_are_errors() {
             for mask in [0xff, 0x80, 0x01] {
                 let mut spoilt = file.clone();
                 spoilt[at] ^= mask;
-                let _ = Sound::decode(&spoilt);
+                let _ = Sound::decode(&spoilt, &Work::default());
             }
         }
     }
 }
 
 #[test]
+fn an_mp3_that_is_cut_off_has_the_sound_of_its_whole_frames() {
+    let document = document();
+    let files = document["files"].as_array().unwrap().iter();
+    let mut most = 0;
+    for case in files.filter(|case| case["name"].as_str().unwrap().starts_with("MP3")) {
+        let name = case["name"].as_str().unwrap();
+        let file = bytes(&case["file"]);
+        let whole = Sound::decode(&file, &Work::default()).unwrap();
+        let mut before = 0;
+        for length in (0..file.len()).step_by(5) {
+            let outcome = Sound::decode(&file[..length], &Work::default());
+            // Until there is a frame behind the tag, there is no sound.
+            let Ok(cut) = outcome else {
+                assert_eq!(before, 0, "{name} of {length} bytes: {outcome:?}");
+                continue;
+            };
+            let count = cut.samples().len();
+            assert!(count >= before, "{name} of {length} bytes");
+            // Never less than the frames that are whole: behind one of at most so many bytes the
+            // next has begun.
+            most = most.max(count - before);
+            before = count;
+            assert_eq!(
+                cut.samples(),
+                &whole.samples()[..count],
+                "{name} of {length} bytes"
+            );
+        }
+        assert!(most <= 1152, "{name}: {most} samples at once");
+        assert!(whole.samples().len() - before <= 2 * 1152, "{name}");
+    }
+    assert!(most > 0);
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     assert!(matches!(
-        Sound::decode(b"OggS and more").unwrap_err(),
+        Sound::decode(b"OggS and more", &Work::default()).unwrap_err(),
         MediaError::UnknownFormat { .. }
     ));
-    assert!(Sound::decode(b"").is_err());
+    assert!(Sound::decode(b"", &Work::default()).is_err());
     for (rate, channels, count) in [
         (0, 1, 4),
         (2_000_000, 1, 4),
@@ -196,7 +252,7 @@ fn what_cannot_be_is_refused() {
         (8000, 1000, 0),
     ] {
         assert!(
-            Sound::from_raw(rate, channels, &vec![0.0; count]).is_err(),
+            Sound::from_raw(rate, channels, &vec![0.0; count], &Work::default()).is_err(),
             "{rate} {channels} {count}"
         );
     }
@@ -204,18 +260,26 @@ fn what_cannot_be_is_refused() {
     let document = document();
     let mut file = bytes(&document["files"][1]["file"]);
     file[40..44].copy_from_slice(&(u32::MAX - 1).to_le_bytes());
-    assert!(Sound::decode(&file).unwrap_err().to_string().contains("cut off"));
+    assert!(
+        Sound::decode(&file, &Work::default())
+            .unwrap_err()
+            .to_string()
+            .contains("cut off")
+    );
     file[22..24].copy_from_slice(&[0, 0]);
     file[32..34].copy_from_slice(&[0, 0]);
-    assert!(Sound::decode(&file).is_err());
+    assert!(Sound::decode(&file, &Work::default()).is_err());
     // A writer that could not go back.
     let mut file = bytes(&document["files"][1]["file"]);
     file[40..44].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert_eq!(Sound::decode(&file).unwrap().samples().len(), 101);
+    assert_eq!(
+        Sound::decode(&file, &Work::default()).unwrap().samples().len(),
+        101
+    );
     // One sample a second to a million is more than there is room for.
-    let long = Sound::from_raw(1, 1, &[0.0; 1000]).unwrap();
+    let long = Sound::from_raw(1, 1, &[0.0; 1000], &Work::default()).unwrap();
     assert!(matches!(
-        waveform(1_000_000).run(&long, &[]).unwrap_err(),
+        waveform(1_000_000).run(&long, &[], &Work::default()).unwrap_err(),
         MediaError::TooLarge { .. }
     ));
     let port = || ("m.x".to_owned(), DataType::Float32);
@@ -267,7 +331,11 @@ fn features_of_any_frame_size_are_sums_of_a_transform() {
         .map(|n| (2.0 * std::f64::consts::PI * 3.0 * f64::from(n) / 15.0).cos() as f32)
         .collect();
     let tensors = program
-        .run(&Sound::from_raw(15, 1, &samples).unwrap(), &[])
+        .run(
+            &Sound::from_raw(15, 1, &samples, &Work::default()).unwrap(),
+            &[],
+            &Work::default(),
+        )
         .unwrap();
     assert_eq!(tensors[0].shape, [1, 4, 3]);
     let features = floats(&tensors[0].bytes);
@@ -279,7 +347,11 @@ fn features_of_any_frame_size_are_sums_of_a_transform() {
     assert_eq!(tensors[2].bytes, [1, 1, 1]);
     // At another rate it cannot be done.
     let error = program
-        .run(&Sound::from_raw(16, 1, &samples).unwrap(), &[])
+        .run(
+            &Sound::from_raw(16, 1, &samples, &Work::default()).unwrap(),
+            &[],
+            &Work::default(),
+        )
         .unwrap_err();
     assert!(error.to_string().contains("does not resample"), "{error}");
 }

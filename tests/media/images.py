@@ -16,11 +16,20 @@ import struct
 import zlib
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, PngImagePlugin
 from transformers import (
+    BeitImageProcessor,
+    BitImageProcessor,
+    BlipImageProcessor,
     CLIPImageProcessor,
+    ConvNextImageProcessor,
+    DeiTImageProcessor,
+    Gemma3ImageProcessor,
+    Idefics3ImageProcessor,
+    MobileNetV2ImageProcessor,
     Qwen2VLImageProcessor,
     SiglipImageProcessor,
+    SmolVLMImageProcessor,
     ViTImageProcessor,
 )
 
@@ -95,6 +104,20 @@ def files():
     for orientation in range(1, 9):
         exif[0x0112] = orientation
         yield f"WebP of orientation {orientation}", saved(rgb(7, 5, 11), "WEBP", lossless=True, exif=exif)
+        yield f"lossy JPEG of orientation {orientation}", saved(rgb(23, 17, 11), "JPEG", quality=95, subsampling=0, exif=exif)
+    # A tag that counts for more than XMP, and XMP without such a tag.
+    xmp = b'<x:xmpmeta><rdf:Description tiff:Orientation="8"/></x:xmpmeta>'
+    yield "lossy JPEG of an orientation by XMP", saved(rgb(23, 17, 11), "JPEG", quality=95, subsampling=0, xmp=xmp)
+    yield "lossy JPEG of two orientations", saved(rgb(23, 17, 11), "JPEG", quality=95, subsampling=0, exif=exif, xmp=xmp.replace(b"8", b"3"))
+    yield "WebP of an orientation by XMP", saved(rgb(7, 5, 11), "WEBP", lossless=True, xmp=xmp)
+    note = PngImagePlugin.PngInfo()
+    note.add_itxt("XML:com.adobe.xmp", xmp.decode())
+    yield "PNG of an orientation by XMP", saved(rgb(7, 5, 11), "PNG", pnginfo=note)
+    plain = saved(rgb(7, 5, 11), "PNG")
+    exif[0x0112] = 5
+    body = b"eXIf" + exif.tobytes()[6:]
+    late = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    yield "PNG of an orientation behind the pixels", plain[:-12] + late + plain[-12:]
     yield "lossy WebP", saved(rgb(45, 33, 12), "WEBP", quality=80)
     yield "lossy JPEG 4:4:4", saved(rgb(45, 33, 12), "JPEG", quality=90, subsampling=0)
     yield "lossy JPEG 4:2:2", saved(rgb(45, 33, 12), "JPEG", quality=90, subsampling=1)
@@ -156,6 +179,29 @@ def processors():
     yield "ViTImageProcessor", ViTImageProcessor(size={"height": 18, "width": 18})
     yield "ViTImageProcessor", ViTImageProcessor(
         size={"height": 33, "width": 17}, resample=1, image_mean=clip[0], image_std=clip[1], rescale_factor=1 / 127.5
+    )
+    yield "DeiTImageProcessor", DeiTImageProcessor(
+        size={"height": 30, "width": 26}, crop_size={"height": 24, "width": 20}
+    )
+    yield "DeiTImageProcessor", DeiTImageProcessor(
+        size={"height": 16, "width": 16}, crop_size={"height": 20, "width": 12}, resample=2
+    )
+    yield "BlipImageProcessor", BlipImageProcessor(size={"height": 24, "width": 24})
+    yield "BitImageProcessor", BitImageProcessor(size={"shortest_edge": 20}, crop_size={"height": 16, "width": 16})
+    yield "BeitImageProcessor", BeitImageProcessor(
+        size={"height": 20, "width": 22}, crop_size={"height": 16, "width": 18}
+    )
+    yield "ConvNextImageProcessor", ConvNextImageProcessor(size={"shortest_edge": 15})
+    yield "ConvNextImageProcessor", ConvNextImageProcessor(size={"shortest_edge": 21}, crop_pct=0.95, resample=3)
+    yield "MobileNetV2ImageProcessor", MobileNetV2ImageProcessor(
+        size={"shortest_edge": 20}, crop_size={"height": 14, "width": 14}
+    )
+    yield "Gemma3ImageProcessor", Gemma3ImageProcessor(size={"height": 28, "width": 28})
+    yield "Idefics3ImageProcessor", Idefics3ImageProcessor(
+        size={"longest_edge": 40}, max_image_size={"longest_edge": 16}
+    )
+    yield "SmolVLMImageProcessor", SmolVLMImageProcessor(
+        size={"longest_edge": 15}, max_image_size={"longest_edge": 16}, resample=3
     )
     yield "Qwen2VLImageProcessor", Qwen2VLImageProcessor(
         patch_size=4, merge_size=2, temporal_patch_size=2, min_pixels=16 * 16, max_pixels=40 * 40

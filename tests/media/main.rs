@@ -2,4 +2,6 @@
 //! made the values, and say with which versions.
 
 mod audio;
+mod ends;
 mod images;
+mod tiles;

@@ -313,7 +313,7 @@ fn names_of_the_packages_own() {
     );
 }
 
-const WHISPER: &str = r#"{
+pub const WHISPER: &str = r#"{
   "model": {
     "type": "whisper",
     "context_length": 64,
@@ -348,7 +348,7 @@ const WHISPER: &str = r#"{
   "search": {"max_length": 64}
 }"#;
 
-fn whisper_files(config: &str) -> Files {
+pub fn whisper_files(config: &str) -> Files {
     let decoder = Decoder {
         positions: None,
         caches: [

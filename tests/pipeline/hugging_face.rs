@@ -426,6 +426,15 @@ fn encoder() -> Vec<u8> {
         .encode()
 }
 
+/// A decoder that adds what its encoder has put out.
+pub fn encoder_decoder() -> Vec<u8> {
+    let exported = Exported {
+        encoder: true,
+        ..MERGED
+    };
+    exported.encode()
+}
+
 fn set_ids(run: &mut Run, address: &str, ids: &[i64]) {
     let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     let shape = [1, ids.len() as i64];
@@ -478,7 +487,7 @@ const PICTURES: &str = r#"{
   "text_config": {"max_position_embeddings": 32, "eos_token_id": 5}
 }"#;
 
-fn embed_tokens() -> Vec<u8> {
+pub fn embed_tokens() -> Vec<u8> {
     Model::new()
         .input("input_ids", INT64, "[batch, sequence]")
         .output("inputs_embeds", FLOAT, "[batch, sequence, 1]")

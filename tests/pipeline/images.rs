@@ -1,6 +1,6 @@
 //! Images of the host: programs over sessions that show what they are fed.
 
-use oxpipe::component::{DataType, RunControl};
+use oxpipe::component::{CancelToken, DataType, RunControl};
 use oxpipe::media::image::RgbImage;
 use oxpipe::pipeline::{ErrorKind, Pipeline, Run, RunSettings};
 
@@ -294,6 +294,143 @@ fn tiles_with_a_thumbnail() {
     assert!(halves[12..24].iter().all(|&half| half == three));
     assert_eq!(halves[24..28], [one, three, one, three]);
     assert_eq!(run.get_tensor("m.size").unwrap().bytes()[..2], [2, 0]);
+}
+
+/// Tokens of images that were taken back are no place for others.
+#[test]
+fn other_images_need_other_tokens() {
+    let vision = "{image_placeholder_token_id: 6, image_token_id: 4, tokens_per_tile: 2}";
+    let (pipeline, _) = package(SIMPLE, vision, "pixels:float32[n,3,2,2]");
+    let control = RunControl::default();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.add_image(&gray(2, 2, 4), &control).unwrap();
+    run.append_tokens(&[5, PLACEHOLDER, 3]).unwrap();
+    step(&mut run);
+    run.clear_images().unwrap();
+    run.add_image(&gray(2, 2, 6), &control).unwrap();
+    let whole = run.tokens().to_vec();
+    for error in [
+        run.append_tokens(&[PLACEHOLDER]).unwrap_err(),
+        run.append_tokens(&[1]).unwrap_err(),
+        run.step(&control).unwrap_err(),
+        run.forward(&control).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::InvalidState);
+        let message = error.to_string();
+        assert!(
+            message.contains("tokens 1 to 3") && message.contains("rewind to 1 "),
+            "{error}"
+        );
+        assert_eq!(run.tokens(), whole);
+    }
+    // Without the new image the answer goes on, and before the tokens of the old one there is room.
+    run.clear_images().unwrap();
+    step(&mut run);
+    run.add_image(&gray(2, 2, 6), &control).unwrap();
+    run.rewind(1).unwrap();
+    run.append_tokens(&[PLACEHOLDER, 3]).unwrap();
+    assert_eq!(run.tokens(), [5, IMAGE, IMAGE, 3]);
+    assert_eq!(step(&mut run), continuation(&[5, IMAGE, IMAGE, 3], 1, 3)[0]);
+}
+
+#[test]
+fn outputs_are_for_one_input_each_and_may_be_optional() {
+    let program = |outputs: &str| {
+        format!(
+            "
+    transforms:
+      - {{op: decode}}
+      - {{op: resize, size: 2, interpolation: nearest}}
+    outputs:
+      - {{name: m.pixels, content: pixels, dtype: float32}}
+{outputs}"
+        )
+    };
+    let inputs = ["pixels:float32[n,3,2,2]", "again:float32[n,3,2,2]"];
+    let both = program("      - {name: m.again, content: pixels, dtype: float32}\n");
+    let mut run = single(&inputs, &both).unwrap();
+    run.add_image(&gray(1, 1, 7), &RunControl::default()).unwrap();
+    for port in ["m.pixels", "m.again"] {
+        assert_eq!(floats(run.get_tensor(port).unwrap()), [7.0; 12], "{port}");
+    }
+    let twice = program("      - {name: m.pixels, content: pixels, dtype: float32}\n");
+    let error = single(&inputs, &twice).err().unwrap().to_string();
+    assert!(
+        error.contains("outputs[1]") && error.contains("m.pixels too"),
+        "{error}"
+    );
+    let size = "      - {name: m.size, content: original_size, dtype: int64, optional: OPTIONAL}\n";
+    let optional = program(&size.replace("OPTIONAL", "true"));
+    let mut run = single(&inputs[..1], &optional).unwrap();
+    run.add_image(&gray(1, 1, 7), &RunControl::default()).unwrap();
+    assert_eq!(floats(run.get_tensor("m.pixels").unwrap()), [7.0; 12]);
+    let needed = program(&size.replace("OPTIONAL", "false"));
+    let error = single(&inputs[..1], &needed).err().unwrap().to_string();
+    assert!(error.contains("has no input \"size\""), "{error}");
+    let there = ["pixels:float32[n,3,2,2]", "size:int64[n,2]"];
+    let mut run = single(&there, &optional).unwrap();
+    run.add_image(&gray(1, 1, 7), &RunControl::default()).unwrap();
+    assert_eq!(run.get_tensor("m.size").unwrap().shape(), [1, 2]);
+}
+
+/// An image may be what a denoiser begins with: its loop adds one in each step.
+#[test]
+fn an_image_that_a_loop_begins_with() {
+    let yaml = "
+preprocessing:
+  image:
+    transforms:
+      - {op: decode}
+      - {op: resize, size: 2, interpolation: nearest}
+    outputs:
+      - {name: denoiser.x, content: pixels, dtype: float32}
+pipeline:
+  models: {denoiser: {filename: d.onnx, type: denoiser}}
+  dataflow:
+    - {from: denoiser.next, to: denoiser.x}
+  strategy: {kind: iterative, denoiser: denoiser, num_steps: 2}
+";
+    let denoiser = Fake::new(io(&["x:float32[1,3,2,2]"], &["next:float32[1,3,2,2]"]), |call| {
+        let next: Vec<f32> = call.floats("x").iter().map(|x| x + 1.0).collect();
+        Ok(vec![("next", float_tensor(&[1, 3, 2, 2], &next))])
+    });
+    let pipeline = open(yaml, vec![("denoiser", denoiser)]).unwrap();
+    let control = RunControl::default();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    for value in [7, 3] {
+        run.add_image(&gray(4, 4, value), &control).unwrap();
+        run.step(&control).unwrap();
+        run.step(&control).unwrap();
+        let latent = run.latents().next().unwrap();
+        assert_eq!(floats(latent), [f32::from(value) + 2.0; 12]);
+        run.clear_images().unwrap();
+    }
+    assert_eq!(run.step(&control).unwrap_err().kind(), ErrorKind::MissingInput);
+}
+
+#[test]
+fn a_cancelled_image_leaves_the_run_as_it_was() {
+    let (pipeline, _) = package(SIMPLE, "{}", "pixels:float32[n,3,2,2]");
+    let token = CancelToken::new();
+    let control = RunControl {
+        cancel: Some(token.clone()),
+        deadline: None,
+    };
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.add_image(&gray(4, 4, 8), &control).unwrap();
+    token.request();
+    let error = run.add_image(&gray(4, 4, 6), &control).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    let late = RunControl {
+        cancel: None,
+        deadline: Some(std::time::Instant::now()),
+    };
+    let error = run.add_image(&gray(4, 4, 6), &late).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
+    assert_eq!(run.get_tensor("vision.pixels").unwrap().shape(), [1, 3, 2, 2]);
+    token.reset();
+    run.add_image(&gray(4, 4, 6), &control).unwrap();
+    assert_eq!(run.get_tensor("vision.pixels").unwrap().shape(), [2, 3, 2, 2]);
 }
 
 #[test]

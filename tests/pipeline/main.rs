@@ -11,6 +11,7 @@ mod masked_diffusion;
 mod nested;
 mod package_errors;
 mod phases;
+mod processors;
 mod schedulers;
 mod sounds;
 mod split_decoders;

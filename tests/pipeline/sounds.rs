@@ -1,6 +1,7 @@
 //! Sound of the host.
 
 use oxpipe::component::RunControl;
+use oxpipe::media::Work;
 use oxpipe::media::audio::Sound;
 use oxpipe::pipeline::{ErrorKind, PipelineError, Run, RunSettings};
 
@@ -82,7 +83,7 @@ pipeline:
     let second = run.step(&control).unwrap().token.unwrap();
     assert_eq!(second, continuation(&[5, 2, first], 1, 6)[0]);
     assert_eq!(watch.runs(), 1);
-    let long = Sound::from_raw(8000, 2, &[0.25f32, 0.75].repeat(9)).unwrap();
+    let long = Sound::from_raw(8000, 2, &[0.25f32, 0.75].repeat(9), &Work::default()).unwrap();
     run.set_audio(&long, &control).unwrap();
     let third = run.step(&control).unwrap().token.unwrap();
     assert_eq!(third, continuation(&[5, 2, first, second], 1, 10)[0]);

@@ -1,8 +1,8 @@
 use std::fmt;
-use std::io::Cursor;
 
-use super::wav;
-use crate::media::{MediaError, room};
+use super::{mp3, wav};
+use crate::media::work::Source;
+use crate::media::{MediaError, Work};
 
 /// The most samples that a sound may have, channels counted: 1 GiB.
 pub(super) const MAX_SAMPLES: usize = 1 << 28;
@@ -31,8 +31,8 @@ impl fmt::Debug for Sound {
 impl Sound {
     /// Mixes raw samples down to one channel, their mean (as librosa's `to_mono`). `samples` are
     /// interleaved: the first of each channel, the second of each, ...
-    pub fn from_raw(rate: u32, channels: u32, samples: &[f32]) -> Result<Self, MediaError> {
-        let mut mixer = Mixer::new(rate, channels)?;
+    pub fn from_raw(rate: u32, channels: u32, samples: &[f32], work: &Work) -> Result<Self, MediaError> {
+        let mut mixer = Mixer::new(rate, channels, work)?;
         let width = mixer.channels;
         if !samples.len().is_multiple_of(width) {
             return Err(MediaError::Argument {
@@ -44,19 +44,21 @@ impl Sound {
         }
         mixer.room(samples.len() / width)?;
         for frame in samples.chunks_exact(width) {
-            mixer.frame(frame.iter().map(|&sample| f64::from(sample)));
+            mixer.frame(frame.iter().map(|&sample| f64::from(sample)))?;
         }
         Ok(mixer.done())
     }
 
     /// Decodes a WAV (PCM of 8 to 32 bits, floats of 32 or 64), FLAC or MP3 file, known by its
     /// first bytes, and mixes it down to one channel. Whole numbers are divided by the largest
-    /// power of two that they can have, so that they are in -1..1.
-    pub fn decode(encoded: &[u8]) -> Result<Self, MediaError> {
+    /// power of two that they can have, so that they are in -1..1. Of an MP3 file that is cut off
+    /// it is the sound of the whole frames, as every decoder of these has it.
+    pub fn decode(encoded: &[u8], work: &Work) -> Result<Self, MediaError> {
+        work.look()?;
         match encoded {
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => wav::decode(encoded),
-            [b'f', b'L', b'a', b'C', ..] => flac(encoded),
-            _ if nanomp3::detect(encoded) => mp3(encoded),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => wav::decode(encoded, work),
+            [b'f', b'L', b'a', b'C', ..] => flac(encoded, work),
+            _ if nanomp3::detect(encoded) => mp3::decode(encoded, work),
             _ => Err(MediaError::UnknownFormat {
                 kind: "sound",
                 known: "WAV, FLAC and MP3",
@@ -75,14 +77,15 @@ impl Sound {
 }
 
 /// Takes frames of all channels and keeps their mean.
-pub(super) struct Mixer {
+pub(super) struct Mixer<'w> {
     rate: u32,
     pub channels: usize,
     samples: Vec<f32>,
+    work: &'w Work,
 }
 
-impl Mixer {
-    pub fn new(rate: u32, channels: u32) -> Result<Self, MediaError> {
+impl<'w> Mixer<'w> {
+    pub fn new(rate: u32, channels: u32, work: &'w Work) -> Result<Self, MediaError> {
         let wrong = |what: &str, most: u32| MediaError::Argument {
             message: format!("{what}; from 1 to {most} is possible"),
         };
@@ -96,6 +99,7 @@ impl Mixer {
             rate,
             channels: channels as usize,
             samples: Vec::new(),
+            work,
         })
     }
 
@@ -116,12 +120,15 @@ impl Mixer {
             })
     }
 
-    pub fn frame(&mut self, samples: impl Iterator<Item = f64>) {
+    pub fn frame(&mut self, samples: impl Iterator<Item = f64>) -> Result<(), MediaError> {
+        // Decoding a sample comes to some dozen operations.
+        self.work.count(16 * self.channels)?;
         let mut sum = 0.0;
         for sample in samples {
             sum += sample;
         }
         self.samples.push((sum / self.channels as f64) as f32);
+        Ok(())
     }
 
     pub fn done(self) -> Sound {
@@ -139,16 +146,20 @@ pub(super) fn malformed(message: impl Into<String>) -> MediaError {
     }
 }
 
-fn flac(encoded: &[u8]) -> Result<Sound, MediaError> {
-    let wrong = |error: claxon::Error| malformed(error.to_string());
+fn flac(encoded: &[u8], work: &Work) -> Result<Sound, MediaError> {
+    // That the source had no more to give is no fault of the file.
+    let wrong = |error: claxon::Error| match work.look() {
+        Ok(()) => malformed(error.to_string()),
+        Err(ended) => ended,
+    };
     // Of the other blocks nothing is needed, and one could be large.
     let options = claxon::FlacReaderOptions {
         metadata_only: false,
         read_vorbis_comment: false,
     };
-    let mut reader = claxon::FlacReader::new_ext(Cursor::new(encoded), options).map_err(wrong)?;
+    let mut reader = claxon::FlacReader::new_ext(Source::new(encoded, work), options).map_err(wrong)?;
     let info = reader.streaminfo();
-    let mut mixer = Mixer::new(info.sample_rate, info.channels)?;
+    let mut mixer = Mixer::new(info.sample_rate, info.channels, work)?;
     if info.bits_per_sample == 0 || info.bits_per_sample > 32 {
         return Err(malformed(format!(
             "it has {} bits in a sample",
@@ -165,7 +176,9 @@ fn flac(encoded: &[u8]) -> Result<Sound, MediaError> {
         }
         mixer.room(block.duration() as usize)?;
         for index in 0..block.duration() {
-            mixer.frame((0..block.channels()).map(|channel| f64::from(block.sample(channel, index)) * scale));
+            mixer.frame(
+                (0..block.channels()).map(|channel| f64::from(block.sample(channel, index)) * scale),
+            )?;
         }
         count += u64::from(block.duration());
         buffer = block.into_buffer();
@@ -176,32 +189,4 @@ fn flac(encoded: &[u8]) -> Result<Sound, MediaError> {
         ))),
         _ => Ok(mixer.done()),
     }
-}
-
-fn mp3(encoded: &[u8]) -> Result<Sound, MediaError> {
-    let mut reader = nanomp3::SliceReader::<f32>::new(encoded);
-    let mut pcm = room(nanomp3::MAX_SAMPLES_PER_FRAME * 8)?;
-    pcm.resize(nanomp3::MAX_SAMPLES_PER_FRAME * 8, 0f32);
-    let mut mixer: Option<Mixer> = None;
-    loop {
-        let count = reader
-            .read(&mut pcm)
-            .map_err(|error| malformed(error.to_string()))?;
-        let samples = pcm.get(..count).unwrap_or_default();
-        if samples.is_empty() {
-            break;
-        }
-        let channels = reader.channels().map_or(1, |channels| channels.num().into());
-        let mixer = match &mut mixer {
-            Some(mixer) => mixer,
-            None => mixer.insert(Mixer::new(reader.sample_rate(), channels)?),
-        };
-        mixer.room(count / mixer.channels)?;
-        for frame in samples.chunks_exact(mixer.channels) {
-            mixer.frame(frame.iter().map(|&sample| f64::from(sample)));
-        }
-    }
-    mixer
-        .map(Mixer::done)
-        .ok_or_else(|| malformed("it has no whole frame"))
 }

@@ -1,9 +1,11 @@
 //! Log-mel features as transformers' WhisperFeatureExtractor has them (4.57, without torch):
 //!
-//!   frames of N samples, every H-th sample in the middle of one, the sound mirrored at its ends
-//!   ("reflect"), times a Hann window 1/2 - 1/2 cos(2 pi n / N)
-//!   P[k] = |DFT(frame)[k]|^2,   k = 0 ..= N / 2
-//!   mel[m] = log10(max(1e-10, sum over k of w[m][k] P[k])),   the last frame left out
+//! ```text
+//! frames of N samples, every H-th sample in the middle of one, the sound mirrored at its ends
+//! ("reflect"), times a Hann window 1/2 - 1/2 cos(2 pi n / N)
+//! P[k] = |DFT(frame)[k]|^2,   k = 0 ..= N / 2
+//! mel[m] = log10(max(1e-10, sum over k of w[m][k] P[k])),   the last frame left out
+//! ```
 //!
 //! w are triangles over the mel scale from 0 Hz up to f_max, of equal area (Slaney, "Auditory
 //! Toolbox", 1998): linear up to 1000 Hz (3/200 mel for each Hz), logarithmic above
@@ -11,7 +13,7 @@
 
 use super::fourier::Fourier;
 use super::program::{LogMel, MelScale};
-use crate::media::{MediaError, filled, room};
+use crate::media::{MediaError, Work};
 
 const FLOOR: f64 = 1e-10;
 
@@ -29,23 +31,25 @@ impl LogMel {
         samples / self.hop
     }
 
-    pub(super) fn features(&self, samples: &[f32]) -> Result<Features, MediaError> {
+    pub(super) fn features(&self, samples: &[f32], work: &Work) -> Result<Features, MediaError> {
         let frames = self.frames(samples.len());
         let size = self.size;
-        let window = window(size)?;
-        let filters = self.filters()?;
-        let mut fourier = Fourier::new(size)?;
-        let mut numbers = filled(frames.saturating_mul(self.bins), 0f32)?;
-        let mut input = filled(size, [0.0f64; 2])?;
-        let mut output = filled(size, [0.0f64; 2])?;
-        let mut power = filled(size / 2 + 1, 0.0f64)?;
+        let mut numbers = work.filled(frames.saturating_mul(self.bins), 0f32)?;
+        let window = window(size, work)?;
+        let filters = self.filters(work)?;
+        let weights: usize = filters.iter().map(|filter| filter.weights.len()).sum();
+        let mut fourier = Fourier::new(size, work)?;
+        let mut input = work.filled(size, [0.0f64; 2])?;
+        let mut output = work.filled(size, [0.0f64; 2])?;
+        let mut power = work.filled(size / 2 + 1, 0.0f64)?;
         // Two frames at once, as the real and the imaginary part of one transform.
         for first in (0..frames).step_by(2) {
             for (n, (to, window)) in input.iter_mut().zip(&window).enumerate() {
                 let at = |frame: usize| mirrored(samples, (frame * self.hop + n) as i64 - (size / 2) as i64);
                 *to = [at(first) * window, at(first + 1) * window];
             }
-            fourier.run(&input, &mut output);
+            work.count(8 * size + 4 * weights)?;
+            fourier.run(&input, &mut output, work)?;
             for (frame, part) in [(first, 1.0), (first + 1, -1.0)] {
                 if frame >= frames {
                     continue;
@@ -76,7 +80,7 @@ impl LogMel {
         })
     }
 
-    fn filters(&self) -> Result<Vec<Triangle>, MediaError> {
+    fn filters(&self, work: &Work) -> Result<Vec<Triangle>, MediaError> {
         let (low, high) = (self.scale.mel(0.0), self.scale.mel(self.highest));
         // The ends of the triangles: each begins and ends in the middle of its neighbours.
         let edge = |index: usize| {
@@ -87,7 +91,9 @@ impl LogMel {
         // numpy's linspace: the last is exact.
         let nyquist = f64::from(self.rate / 2);
         let hertz = |k: usize| nyquist * k as f64 / (lines - 1).max(1) as f64;
-        let mut filters = room(self.bins)?;
+        let mut filters = work.room(self.bins)?;
+        // Triangles begin one behind the other.
+        let mut before = 0;
         for bin in 0..self.bins {
             let (from, middle, to) = (edge(bin), edge(bin + 1), edge(bin + 2));
             let area = 2.0 / (to - from);
@@ -96,14 +102,14 @@ impl LogMel {
                 let down = (to - hertz(k)) / (to - middle);
                 up.min(down).max(0.0) * area
             };
-            let first = (0..lines).find(|&k| weight(k) > 0.0).unwrap_or(lines);
-            filters.push(Triangle {
-                first,
-                weights: (first..lines)
-                    .map(weight)
-                    .take_while(|&weight| weight > 0.0)
-                    .collect(),
-            });
+            while before < lines && hertz(before) <= from {
+                before += 1;
+            }
+            let within = |&k: &usize| weight(k) > 0.0;
+            let first = Some(before).filter(|k| *k < lines && within(k)).unwrap_or(lines);
+            let weights: Vec<f64> = (first..lines).take_while(within).map(weight).collect();
+            work.count(16 * (1 + weights.len()))?;
+            filters.push(Triangle { first, weights });
         }
         Ok(filters)
     }
@@ -132,8 +138,8 @@ impl MelScale {
     }
 }
 
-fn window(size: usize) -> Result<Vec<f64>, MediaError> {
-    let mut window = room(size)?;
+fn window(size: usize, work: &Work) -> Result<Vec<f64>, MediaError> {
+    let mut window = work.room(size)?;
     window.extend((0..size).map(|n| {
         let turn = std::f64::consts::TAU * n as f64 / size as f64;
         0.5 - 0.5 * libm::cos(turn)

@@ -3,6 +3,7 @@
 mod decode;
 mod fourier;
 mod mel;
+mod mp3;
 mod processor;
 mod program;
 mod resample;

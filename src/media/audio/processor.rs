@@ -1,54 +1,42 @@
-//! The program of transformers' WhisperFeatureExtractor, out of a preprocessor_config.json.
+//! Programs for the feature extractors of Hugging Face's transformers, out of a
+//! preprocessor_config.json: Whisper's, and Wav2Vec2's, which is that of HuBERT, WavLM and others too.
 
 use serde_json::Value;
 
 use super::decode::{MAX_RATE, MAX_SAMPLES};
 use super::program::{AudioContent, AudioOp, AudioOutput, AudioProgram, AudioTransform, LogMel, MelScale};
 use crate::component::DataType;
-use crate::media::config::{ConfigError, count_or};
+use crate::media::config::{ConfigError, count_or, flag};
+
+const KIND: &str = "feature_extractor_type";
 
 impl AudioProgram {
     /// The program that does what the feature extractor of a preprocessor_config.json does, whose
-    /// input_features are for `port`, `component.port`, of this type.
+    /// input_features or input_values are for `port`, `component.port`, of this type.
     pub fn from_preprocessor_config(config: &Value, port: (String, DataType)) -> Result<Self, ConfigError> {
-        let key = "feature_extractor_type";
-        let found = config.get(key).and_then(Value::as_str);
-        let found = found.ok_or_else(|| ConfigError::new(key, "it names no feature extractor"))?;
-        if found != "WhisperFeatureExtractor" {
-            return Err(ConfigError::new(
-                key,
-                format!("\"{found}\" is not done here; WhisperFeatureExtractor is"),
-            ));
-        }
+        let found = config.get(KIND).and_then(Value::as_str);
+        let found = found.ok_or_else(|| ConfigError::new(KIND, "it names no feature extractor"))?;
         let rate = count_or(config, "sampling_rate", 16_000, MAX_RATE.into())?;
         let rate = u32::try_from(rate).unwrap_or(MAX_RATE);
-        let seconds = count_or(config, "chunk_length", 30, 3600)?;
-        let length = seconds.saturating_mul(rate as usize);
-        if length > MAX_SAMPLES {
-            return Err(ConfigError::new("chunk_length", "it comes to too many samples"));
-        }
-        let size = count_or(config, "n_fft", 400, 1 << 16)?;
-        let mel = LogMel {
-            size,
-            hop: count_or(config, "hop_length", 160, size as u64)?,
-            bins: count_or(config, "feature_size", 80, 1024)?,
-            rate,
-            // What WhisperFeatureExtractor has, whatever the rate is.
-            highest: 8000.0,
-            scale: MelScale::Slaney,
+        let mut ops = vec![AudioOp::Decode, AudioOp::Resample { rate }];
+        let content = match found {
+            "WhisperFeatureExtractor" => {
+                ops.extend(whisper(config, rate)?);
+                AudioContent::Features
+            }
+            "Wav2Vec2FeatureExtractor" => {
+                if flag(config, "do_normalize", true)? {
+                    ops.push(AudioOp::ZeroMeanUnitVariance);
+                }
+                AudioContent::Waveform
+            }
+            _ => {
+                let message = format!(
+                    "\"{found}\" is not done here; WhisperFeatureExtractor and Wav2Vec2FeatureExtractor are"
+                );
+                return Err(ConfigError::unsupported(KIND, message));
+            }
         };
-        let ops = [
-            AudioOp::Decode,
-            AudioOp::Resample { rate },
-            AudioOp::Window {
-                length,
-                value: config.get("padding_value").and_then(Value::as_f64).unwrap_or(0.0) as f32,
-                cut: true,
-                pad: true,
-            },
-            AudioOp::LogMel(mel),
-            AudioOp::WhisperScale,
-        ];
         let transforms = ops.into_iter().map(|op| AudioTransform {
             op,
             inputs: None,
@@ -57,10 +45,35 @@ impl AudioProgram {
         let output = AudioOutput {
             source: None,
             name: port.0,
-            content: AudioContent::Features,
+            content,
             dtype: port.1,
         };
         AudioProgram::new(transforms.collect(), vec![output])
-            .map_err(|error| ConfigError::new(key, error.to_string()))
+            .map_err(|error| ConfigError::new(KIND, error.to_string()))
     }
+}
+
+fn whisper(config: &Value, rate: u32) -> Result<[AudioOp; 3], ConfigError> {
+    let seconds = count_or(config, "chunk_length", 30, 3600)?;
+    let length = seconds.saturating_mul(rate as usize);
+    if length > MAX_SAMPLES {
+        return Err(ConfigError::new("chunk_length", "it comes to too many samples"));
+    }
+    let size = count_or(config, "n_fft", 400, 1 << 16)?;
+    let mel = LogMel {
+        size,
+        hop: count_or(config, "hop_length", 160, size as u64)?,
+        bins: count_or(config, "feature_size", 80, 1024)?,
+        rate,
+        // What WhisperFeatureExtractor has, whatever the rate is.
+        highest: 8000.0,
+        scale: MelScale::Slaney,
+    };
+    let window = AudioOp::Window {
+        length,
+        value: config.get("padding_value").and_then(Value::as_f64).unwrap_or(0.0) as f32,
+        cut: true,
+        pad: true,
+    };
+    Ok([window, AudioOp::LogMel(mel), AudioOp::WhisperScale])
 }

@@ -166,6 +166,33 @@ impl AudioProgram {
     pub fn outputs(&self) -> impl Iterator<Item = &AudioOutput> {
         self.outputs.iter().map(|(_, output)| output)
     }
+
+    /// Leaves the outputs out that have `false`.
+    pub fn keep_outputs(&mut self, keep: &[bool]) {
+        let mut keep = keep.iter();
+        self.outputs.retain(|_| keep.next().copied().unwrap_or(true));
+    }
+
+    /// The outputs, each with the step that makes its value.
+    pub fn bound(&self) -> impl Iterator<Item = (usize, &AudioOutput)> {
+        self.outputs.iter().map(|(source, output)| (*source, output))
+    }
+
+    /// What it does, step by step, and the earlier step whose value each but the first works on.
+    pub fn steps(&self) -> impl Iterator<Item = (&AudioOp, Option<usize>)> {
+        let input = |step: &Step| (step.op != AudioOp::Decode).then_some(step.input);
+        self.steps.iter().map(move |step| (&step.op, input(step)))
+    }
+
+    /// Samples in a second of what the model is given, where the program says it.
+    pub fn rate(&self) -> Option<u32> {
+        let mut rates = self.steps.iter().filter_map(|step| match step.op {
+            AudioOp::Resample { rate } => Some(rate),
+            AudioOp::LogMel(mel) => Some(mel.rate),
+            _ => None,
+        });
+        rates.next_back()
+    }
 }
 
 #[derive(Default)]

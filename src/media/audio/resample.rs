@@ -4,20 +4,22 @@
 //!
 //! Of input x at rate r, output at rate R, both divided by their greatest common divisor:
 //!
-//!   y[i] = sum over j of x[j] (b / r) sinc(t) cos^2(pi t / (2 L)),   |t| < L
-//!   t = (j / r - i / R) b,   b = 0.99 min(r, R),   L = 6 (crossings of zero on each side)
+//! ```text
+//! y[i] = sum over j of x[j] (b / r) sinc(t) cos^2(pi t / (2 L)),   |t| < L
+//! t = (j / r - i / R) b,   b = 0.99 min(r, R),   L = 6 (crossings of zero on each side)
+//! ```
 //!
 //! for i in 0 .. ceil(n R / r); x is 0 outside. Sums are in f64.
 
 use super::decode::MAX_SAMPLES;
-use crate::media::{MediaError, room};
+use crate::media::{MediaError, Work};
 
 const CROSSINGS: f64 = 6.0;
 const ROLLOFF: f64 = 0.99;
 /// The most weights that are kept for use again.
 const MOST_WEIGHTS: usize = 1 << 20;
 
-pub(super) fn resample(samples: &[f32], from: u32, to: u32) -> Result<Vec<f32>, MediaError> {
+pub(super) fn resample(samples: &[f32], from: u32, to: u32, work: &Work) -> Result<Vec<f32>, MediaError> {
     let divisor = gcd(from, to);
     let (from, to) = (u64::from(from / divisor), u64::from(to / divisor));
     let count = (samples.len() as u128 * u128::from(to)).div_ceil(u128::from(from));
@@ -29,7 +31,7 @@ pub(super) fn resample(samples: &[f32], from: u32, to: u32) -> Result<Vec<f32>, 
             most: MAX_SAMPLES.to_string(),
         });
     }
-    let mut output = room(count)?;
+    let mut output = work.room(count)?;
     if from == to {
         output.extend_from_slice(samples);
         return Ok(output);
@@ -51,7 +53,7 @@ pub(super) fn resample(samples: &[f32], from: u32, to: u32) -> Result<Vec<f32>, 
             true => {
                 if phases.len() as u64 == phase {
                     let mut weights = Vec::with_capacity(taps);
-                    let first = kernel.weights(phase, &mut weights);
+                    let first = kernel.weights(phase, &mut weights, work)?;
                     phases.push((first, weights));
                 }
                 match phases.get(phase as usize) {
@@ -61,11 +63,12 @@ pub(super) fn resample(samples: &[f32], from: u32, to: u32) -> Result<Vec<f32>, 
             }
             false => {
                 own.clear();
-                let first = kernel.weights(phase, &mut own);
+                let first = kernel.weights(phase, &mut own, work)?;
                 (first, own.as_slice())
             }
         };
         let first = start + first;
+        work.count(2 * taps)?;
         let skip = usize::try_from(-first).unwrap_or(0);
         let at = usize::try_from(first).unwrap_or(0);
         let inputs = samples.get(at..).unwrap_or_default();
@@ -93,13 +96,13 @@ struct Kernel {
 
 impl Kernel {
     /// The weights of the inputs around output `phase`, and where the first input is.
-    fn weights(&self, phase: u64, weights: &mut Vec<f64>) -> i64 {
+    fn weights(&self, phase: u64, weights: &mut Vec<f64>, work: &Work) -> Result<i64, MediaError> {
         let centre = phase as f64 / self.to;
         let reach = CROSSINGS / self.band;
         let first = ((centre - reach) * self.from).ceil() as i64;
         let last = ((centre + reach) * self.from).floor() as i64;
         let scale = self.band / self.from;
-        weights.extend((first..=last).map(|input| {
+        let weight = |input: i64| {
             let t = (input as f64 / self.from - centre) * self.band;
             let t = t.clamp(-CROSSINGS, CROSSINGS);
             let window = libm::cos(t * std::f64::consts::PI / CROSSINGS / 2.0);
@@ -109,7 +112,12 @@ impl Kernel {
                 false => libm::sin(angle) / angle,
             };
             sinc * window * window * scale
-        }));
-        first
+        };
+        for input in first..=last {
+            // A sine and a cosine.
+            work.count(64)?;
+            weights.push(weight(input));
+        }
+        Ok(first)
     }
 }

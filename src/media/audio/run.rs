@@ -5,7 +5,7 @@ use super::mel::Features;
 use super::program::{AudioContent, AudioOp, AudioProgram, Step};
 use super::resample::resample;
 use crate::media::tensor::{PortLayout, Sink, Tensor, no_rank};
-use crate::media::{MediaError, room};
+use crate::media::{MediaError, Work};
 
 /// What a program has made of a sound: a tensor for each of its outputs.
 pub type PreparedSound = Vec<Tensor>;
@@ -26,10 +26,10 @@ enum Value {
 
 impl AudioProgram {
     /// Runs the program over a sound. `ports` says of each output what its port declares.
-    pub fn run(&self, sound: &Sound, ports: &[PortLayout]) -> Result<PreparedSound, MediaError> {
+    pub fn run(&self, sound: &Sound, ports: &[PortLayout], work: &Work) -> Result<PreparedSound, MediaError> {
         let mut values: Vec<Value> = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
-            let value = evaluate(step, &values, sound)?;
+            let value = evaluate(step, &values, sound, work)?;
             values.push(value);
         }
         let unknown = PortLayout::default();
@@ -37,7 +37,7 @@ impl AudioProgram {
         for (index, (source, output)) in self.outputs.iter().enumerate() {
             let port = ports.get(index).unwrap_or(&unknown);
             let value = values.get(*source).ok_or_else(misfit)?;
-            let tensor = tensor(value, output.content, output.dtype, port);
+            let tensor = tensor(value, output.content, output.dtype, port, work);
             tensors.push(tensor.map_err(|error| error.of_output(&output.name))?);
         }
         Ok(tensors)
@@ -49,25 +49,19 @@ fn misfit() -> MediaError {
     MediaError::unfit("a transform has nothing to work on")
 }
 
-fn copied(samples: &[f32]) -> Result<Vec<f32>, MediaError> {
-    let mut copy = room(samples.len())?;
-    copy.extend_from_slice(samples);
-    Ok(copy)
-}
-
-fn evaluate(step: &Step, values: &[Value], sound: &Sound) -> Result<Value, MediaError> {
+fn evaluate(step: &Step, values: &[Value], sound: &Sound, work: &Work) -> Result<Value, MediaError> {
     if step.op == AudioOp::Decode {
         return Ok(Value::Samples {
             rate: sound.rate(),
             valid: sound.samples().len(),
-            samples: copied(sound.samples())?,
+            samples: work.copied(sound.samples())?,
         });
     }
     match values.get(step.input).ok_or_else(misfit)? {
-        Value::Samples { rate, samples, valid } => of_samples(&step.op, *rate, samples, *valid),
+        Value::Samples { rate, samples, valid } => of_samples(&step.op, *rate, samples, *valid, work),
         Value::Features { features, valid } => match step.op {
             AudioOp::WhisperScale => Ok(Value::Features {
-                features: whisper_scale(features)?,
+                features: whisper_scale(features, work)?,
                 valid: *valid,
             }),
             AudioOp::EmitValid | AudioOp::EmitValidityMask => Ok(Value::Valid(*valid, features.frames)),
@@ -77,20 +71,27 @@ fn evaluate(step: &Step, values: &[Value], sound: &Sound) -> Result<Value, Media
     }
 }
 
-fn of_samples(op: &AudioOp, rate: u32, samples: &[f32], valid: usize) -> Result<Value, MediaError> {
+fn of_samples(
+    op: &AudioOp,
+    rate: u32,
+    samples: &[f32],
+    valid: usize,
+    work: &Work,
+) -> Result<Value, MediaError> {
     let (rate, samples, valid) = match op {
         AudioOp::Resample { rate: to } => {
-            let samples = resample(samples, rate, *to)?;
+            let samples = resample(samples, rate, *to, work)?;
             (*to, samples, None)
         }
         AudioOp::Rescale { scale } => {
-            let mut scaled = copied(samples)?;
+            let mut scaled = work.copied(samples)?;
             for sample in &mut scaled {
+                work.count(1)?;
                 *sample = (f64::from(*sample) * scale) as f32;
             }
             (rate, scaled, Some(valid))
         }
-        AudioOp::ZeroMeanUnitVariance => (rate, standardized(samples, valid)?, Some(valid)),
+        AudioOp::ZeroMeanUnitVariance => (rate, standardized(samples, valid, work)?, Some(valid)),
         AudioOp::Window {
             length,
             value,
@@ -112,7 +113,7 @@ fn of_samples(op: &AudioOp, rate: u32, samples: &[f32], valid: usize) -> Result<
                     most: MAX_SAMPLES.to_string(),
                 });
             }
-            let mut window = room(length)?;
+            let mut window = work.room(length)?;
             window.extend(samples.iter().take(kept));
             window.resize(length, *value);
             (rate, window, Some(valid.min(kept)))
@@ -124,7 +125,7 @@ fn of_samples(op: &AudioOp, rate: u32, samples: &[f32], valid: usize) -> Result<
                     mel.rate
                 )));
             }
-            let features = mel.features(samples)?;
+            let features = mel.features(samples, work)?;
             return Ok(Value::Features {
                 valid: valid.div_ceil(mel.hop).min(features.frames),
                 features,
@@ -141,21 +142,24 @@ fn of_samples(op: &AudioOp, rate: u32, samples: &[f32], valid: usize) -> Result<
 }
 
 /// Mean and variance are those of the sound, without what a window adds; that becomes 0.
-fn standardized(samples: &[f32], valid: usize) -> Result<Vec<f32>, MediaError> {
+fn standardized(samples: &[f32], valid: usize, work: &Work) -> Result<Vec<f32>, MediaError> {
     let sound = samples.get(..valid).unwrap_or(samples);
     let count = sound.len().max(1) as f64;
     let mut mean = 0.0;
     for &sample in sound {
+        work.count(1)?;
         mean += f64::from(sample);
     }
     mean /= count;
     let mut variance = 0.0;
     for &sample in sound {
+        work.count(2)?;
         variance += (f64::from(sample) - mean) * (f64::from(sample) - mean);
     }
     let divisor = (variance / count + 1e-7).sqrt();
-    let mut scaled = copied(samples)?;
+    let mut scaled = work.copied(samples)?;
     for (index, sample) in scaled.iter_mut().enumerate() {
+        work.count(2)?;
         *sample = match index < sound.len() {
             true => ((f64::from(*sample) - mean) / divisor) as f32,
             false => 0.0,
@@ -164,10 +168,11 @@ fn standardized(samples: &[f32], valid: usize) -> Result<Vec<f32>, MediaError> {
     Ok(scaled)
 }
 
-fn whisper_scale(features: &Features) -> Result<Features, MediaError> {
-    let mut numbers = copied(&features.numbers)?;
+fn whisper_scale(features: &Features, work: &Work) -> Result<Features, MediaError> {
+    let mut numbers = work.copied(&features.numbers)?;
     let largest = numbers.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     for number in &mut numbers {
+        work.count(4)?;
         *number = (number.max(largest - 8.0) + 4.0) / 4.0;
     }
     Ok(Features { numbers, ..*features })
@@ -178,6 +183,7 @@ fn tensor(
     content: AudioContent,
     dtype: crate::component::DataType,
     port: &PortLayout,
+    work: &Work,
 ) -> Result<Tensor, MediaError> {
     // A port may leave out the dim of 1 before the others.
     let shaped = |dims: &[usize]| match port.rank() {
@@ -188,30 +194,30 @@ fn tensor(
     match (value, content) {
         (Value::Samples { samples, .. }, AudioContent::Waveform) => {
             let shape = shaped(&[1, samples.len()])?;
-            let mut sink = Sink::new(dtype, samples.len())?;
-            sink.floats(samples.iter().copied());
-            Ok(sink.done(&shape))
+            let mut sink = Sink::new(dtype, &shape, work)?;
+            sink.floats(samples.iter().copied())?;
+            Ok(sink.done())
         }
         (Value::Features { features, .. }, AudioContent::Features) => {
             let shape = shaped(&[1, features.bins, features.frames])?;
-            let mut sink = Sink::new(dtype, features.numbers.len())?;
-            sink.floats(features.numbers.iter().copied());
-            Ok(sink.done(&shape))
+            let mut sink = Sink::new(dtype, &shape, work)?;
+            sink.floats(features.numbers.iter().copied())?;
+            Ok(sink.done())
         }
         (Value::Valid(valid, _), AudioContent::Length) => {
             let shape = match port.rank() {
                 Some(2) => vec![1, 1],
                 _ => shaped(&[1])?,
             };
-            let mut sink = Sink::new(dtype, 1)?;
-            sink.integer(*valid as i64);
-            Ok(sink.done(&shape))
+            let mut sink = Sink::new(dtype, &shape, work)?;
+            sink.integers(std::iter::once(*valid as i64))?;
+            Ok(sink.done())
         }
         (Value::Valid(valid, all), AudioContent::ValidityMask) => {
             let shape = shaped(&[1, *all])?;
-            let mut sink = Sink::new(dtype, *all)?;
-            (0..*all).for_each(|index| sink.integer(i64::from(index < *valid)));
-            Ok(sink.done(&shape))
+            let mut sink = Sink::new(dtype, &shape, work)?;
+            sink.integers((0..*all).map(|index| i64::from(index < *valid)))?;
+            Ok(sink.done())
         }
         _ => Err(misfit()),
     }

@@ -3,7 +3,7 @@
 //! (1991), and the extensible format of "Multiple Channel Audio Data and WAVE Files".
 
 use super::decode::{Mixer, Sound, malformed};
-use crate::media::MediaError;
+use crate::media::{MediaError, Work};
 
 const PCM: u16 = 1;
 const FLOAT: u16 = 3;
@@ -11,7 +11,7 @@ const EXTENSIBLE: u16 = 0xFFFE;
 /// What a writer that cannot go back says instead of the length.
 const UNKNOWN: u32 = u32::MAX;
 
-pub(super) fn decode(encoded: &[u8]) -> Result<Sound, MediaError> {
+pub(super) fn decode(encoded: &[u8], work: &Work) -> Result<Sound, MediaError> {
     let mut rest = encoded.get(12..).unwrap_or_default();
     let mut format = None;
     loop {
@@ -36,7 +36,7 @@ pub(super) fn decode(encoded: &[u8]) -> Result<Sound, MediaError> {
             b"fmt " => format = Some(Format::read(chunk)?),
             b"data" => {
                 let format = format.ok_or_else(|| malformed("\"data\" comes before \"fmt \""))?;
-                return format.samples(chunk);
+                return format.samples(chunk, work);
             }
             _ => {}
         }
@@ -89,12 +89,12 @@ impl Format {
         })
     }
 
-    fn samples(&self, data: &[u8]) -> Result<Sound, MediaError> {
-        let mut mixer = Mixer::new(self.rate, self.channels.into())?;
+    fn samples(&self, data: &[u8], work: &Work) -> Result<Sound, MediaError> {
+        let mut mixer = Mixer::new(self.rate, self.channels.into(), work)?;
         let frame = self.width * usize::from(self.channels);
         mixer.room(data.len() / frame)?;
         for frame in data.chunks_exact(frame) {
-            mixer.frame(frame.chunks_exact(self.width).map(|sample| self.sample(sample)));
+            mixer.frame(frame.chunks_exact(self.width).map(|sample| self.sample(sample)))?;
         }
         Ok(mixer.done())
     }

@@ -1,11 +1,12 @@
-use std::io::Cursor;
-
+use image::codecs::{bmp::BmpDecoder, png::PngDecoder, webp::WebPDecoder};
 use image::error::ImageError;
-use image::metadata::Orientation;
-use image::{ColorType, ImageDecoder as _, ImageFormat, ImageReader, Limits};
+use image::{ColorType, ImageDecoder, ImageFormat, Limits};
 
+use super::orientation::Orientation;
 use super::rgb::{MAX_PIXELS, MAX_SIDE, RgbImage, check_size};
-use crate::media::{MediaError, filled, room};
+use super::{jpeg, orientation as notes};
+use crate::media::work::Source;
+use crate::media::{MediaError, Work};
 
 const KNOWN: &str = "JPEG, PNG, WebP and BMP";
 
@@ -13,50 +14,65 @@ impl RgbImage {
     /// Decodes a JPEG, PNG, WebP or BMP file, known by its first bytes, to what Pillow's
     /// `convert("RGB")` makes of it: gray is repeated, a palette looked up, transparency left
     /// out, 16 bits are cut to the upper 8, but those of gray are clipped at 255. A file's
-    /// note of how the camera was held (Exif) is followed, as transformers' `load_image` does.
-    /// Of an animation it is the first picture. Colour profiles are not applied.
-    pub fn decode(encoded: &[u8]) -> Result<Self, MediaError> {
-        let unknown = MediaError::UnknownFormat {
-            kind: "image",
-            known: KNOWN,
+    /// note of how the camera was held (Exif, or XMP; not in a BMP) is followed, as
+    /// transformers' `load_image` does. Of an animation it is the first picture. Colour profiles
+    /// are not applied.
+    pub fn decode(encoded: &[u8], work: &Work) -> Result<Self, MediaError> {
+        work.look()?;
+        let format = image::guess_format(encoded).ok();
+        let limits = limits();
+        let source = || Source::new(encoded, work);
+        let (image, orientation) = match format {
+            Some(ImageFormat::Jpeg) => {
+                if !jpeg_is_whole(encoded) {
+                    return Err(malformed("the JPEG file ends before the image does"));
+                }
+                (jpeg::decode(encoded, work)?, notes::of_jpeg(encoded))
+            }
+            Some(ImageFormat::Png) => {
+                let decoder = PngDecoder::with_limits(source(), limits);
+                (read(decoder, work)?, notes::of_png(encoded))
+            }
+            Some(ImageFormat::WebP) => (read(WebPDecoder::new(source()), work)?, notes::of_webp(encoded)),
+            Some(ImageFormat::Bmp) => (read(BmpDecoder::new(source()), work)?, 1),
+            _ => {
+                return Err(MediaError::UnknownFormat {
+                    kind: "image",
+                    known: KNOWN,
+                });
+            }
         };
-        let format = image::guess_format(encoded).map_err(|_| unknown.clone())?;
-        if !matches!(
-            format,
-            ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP | ImageFormat::Bmp
-        ) {
-            return Err(unknown);
-        }
-        if format == ImageFormat::Jpeg && !jpeg_is_whole(encoded) {
-            return Err(MediaError::Malformed {
-                kind: "image",
-                message: "the JPEG file ends before the image does".to_owned(),
-            });
-        }
-        let mut limits = Limits::default();
-        limits.max_image_width = Some(MAX_SIDE as u32);
-        limits.max_image_height = Some(MAX_SIDE as u32);
-        limits.max_alloc = Some(8 * MAX_PIXELS as u64);
-        let mut reader = ImageReader::with_format(Cursor::new(encoded), format);
-        reader.limits(limits);
-        let mut decoder = reader.into_decoder().map_err(malformed)?;
-        let (width, height) = decoder.dimensions();
-        let (width, height) = check_size(width.into(), height.into())?;
-        let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-        let color = decoder.color_type();
-        let stored = width * height * usize::from(color.bytes_per_pixel());
-        // What the decoder asks for is what its own colours take.
-        if decoder.total_bytes() != stored as u64 {
-            return Err(MediaError::Malformed {
-                kind: "image",
-                message: "its decoder disagrees about the size".to_owned(),
-            });
-        }
-        let mut pixels = filled(stored, 0u8)?;
-        decoder.read_image(&mut pixels).map_err(malformed)?;
-        let image = RgbImage::from_checked(width, height, rgb(color, pixels)?)?;
-        oriented(image, orientation)
+        oriented(image, orientation, work)
     }
+}
+
+fn limits() -> Limits {
+    let mut limits = Limits::default();
+    limits.max_image_width = Some(MAX_SIDE as u32);
+    limits.max_image_height = Some(MAX_SIDE as u32);
+    limits.max_alloc = Some(8 * MAX_PIXELS as u64);
+    limits
+}
+
+fn read<D: ImageDecoder>(decoder: Result<D, ImageError>, work: &Work) -> Result<RgbImage, MediaError> {
+    // That the source had no more to give is no fault of the file.
+    let failed = |error| match work.look() {
+        Ok(()) => undecodable(error),
+        Err(ended) => ended,
+    };
+    let mut decoder = decoder.map_err(failed)?;
+    decoder.set_limits(limits()).map_err(failed)?;
+    let (width, height) = decoder.dimensions();
+    let (width, height) = check_size(width.into(), height.into())?;
+    let color = decoder.color_type();
+    let stored = width * height * usize::from(color.bytes_per_pixel());
+    // What the decoder asks for is what its own colours take.
+    if decoder.total_bytes() != stored as u64 {
+        return Err(malformed("its decoder disagrees about the size"));
+    }
+    let mut pixels = work.filled(stored, 0u8)?;
+    decoder.read_image(&mut pixels).map_err(failed)?;
+    RgbImage::from_checked(width, height, rgb(color, pixels, work)?)
 }
 
 /// Whether a JPEG file has the marker of its end: the decoder fills what is missing with gray.
@@ -90,24 +106,29 @@ fn jpeg_is_whole(encoded: &[u8]) -> bool {
     }
 }
 
-fn malformed(error: ImageError) -> MediaError {
+pub(super) fn malformed(message: impl Into<String>) -> MediaError {
+    MediaError::Malformed {
+        kind: "image",
+        message: message.into(),
+    }
+}
+
+fn undecodable(error: ImageError) -> MediaError {
     match error {
         ImageError::Limits(_) => MediaError::TooLarge {
             what: "an image",
             found: "more memory than is given to it".to_owned(),
             most: format!("{MAX_PIXELS} pixels, {MAX_SIDE} on a side"),
         },
-        error => MediaError::Malformed {
-            kind: "image",
-            message: error.to_string(),
-        },
+        error => malformed(error.to_string()),
     }
 }
 
-fn rgb(color: ColorType, pixels: Vec<u8>) -> Result<Vec<u8>, MediaError> {
+/// Bytes of red, green and blue, of whatever colours.
+pub(super) fn rgb(color: ColorType, pixels: Vec<u8>, work: &Work) -> Result<Vec<u8>, MediaError> {
     let mut bytes = match color {
         ColorType::Rgb8 => return Ok(pixels),
-        _ => room(pixels.len() / usize::from(color.bytes_per_pixel()) * 3)?,
+        _ => work.room(pixels.len() / usize::from(color.bytes_per_pixel()) * 3)?,
     };
     let upper = |sample: &[u8]| match sample {
         [a, b] => (u16::from_ne_bytes([*a, *b]) >> 8) as u8,
@@ -139,31 +160,26 @@ fn rgb(color: ColorType, pixels: Vec<u8>) -> Result<Vec<u8>, MediaError> {
                 bytes.extend(pixel.chunks_exact(2).take(3).map(upper));
             }
         }
-        other => {
-            return Err(MediaError::Malformed {
-                kind: "image",
-                message: format!("pixels of {other:?} are not read"),
-            });
-        }
+        other => return Err(malformed(format!("pixels of {other:?} are not read"))),
     }
     Ok(bytes)
 }
 
 /// Turns an image upright.
-fn oriented(mut image: RgbImage, orientation: Orientation) -> Result<RgbImage, MediaError> {
+fn oriented(mut image: RgbImage, orientation: Orientation, work: &Work) -> Result<RgbImage, MediaError> {
     let (transpose, horizontally, vertically) = match orientation {
-        Orientation::NoTransforms => (false, false, false),
-        Orientation::FlipHorizontal => (false, true, false),
-        Orientation::Rotate180 => (false, true, true),
-        Orientation::FlipVertical => (false, false, true),
+        2 => (false, true, false),
+        3 => (false, true, true),
+        4 => (false, false, true),
         // About the diagonal from the upper left; then it is turned by flipping.
-        Orientation::Rotate90FlipH => (true, false, false),
-        Orientation::Rotate90 => (true, true, false),
-        Orientation::Rotate270FlipH => (true, true, true),
-        Orientation::Rotate270 => (true, false, true),
+        5 => (true, false, false),
+        6 => (true, true, false),
+        7 => (true, true, true),
+        8 => (true, false, true),
+        _ => return Ok(image),
     };
     if transpose {
-        image = image.transposed()?;
+        image = image.transposed(work)?;
     }
     if horizontally {
         image.flip_horizontally();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::program::{FeatureOrder, Fit, ImageOp, ImageProgram, PatchOrder, Patchify, Step};
 use super::rgb::RgbImage;
 use super::{sizes, tiles};
-use crate::media::{MediaError, room};
+use crate::media::{MediaError, Work};
 
 /// What a program has made of one image: a value for each of its outputs.
 #[derive(Clone, Debug)]
@@ -22,6 +22,15 @@ pub struct ImageSummary {
     /// Frames, rows and columns of patches, where it cuts it into patches, and how many on a side
     /// become one.
     pub patches: Option<([usize; 3], usize)>,
+}
+
+impl ImageSummary {
+    /// Frames, rows and columns of what the patches become, of an image that is not cut into tiles.
+    pub fn merged(&self) -> Option<[usize; 3]> {
+        let ([frames, rows, columns], merge) = self.patches.filter(|_| self.tiles.is_none())?;
+        let merge = merge.max(1);
+        Some([frames, rows / merge, columns / merge])
+    }
 }
 
 #[derive(Debug)]
@@ -53,6 +62,8 @@ pub(super) struct Pixels {
     /// Rows and columns, where there are tiles.
     pub grid: Option<(usize, usize)>,
     pub mask: Option<TileMask>,
+    /// Whether the tiles of all images are one sample.
+    pub one_sample: bool,
 }
 
 #[derive(Debug)]
@@ -68,6 +79,7 @@ pub(super) struct TileMask {
     pub cells: Vec<u8>,
     pub height: usize,
     pub width: usize,
+    pub one_sample: bool,
 }
 
 /// Patches, one a row.
@@ -89,11 +101,11 @@ pub(super) struct Padding {
 
 impl ImageProgram {
     /// Runs the program over one image.
-    pub fn prepare(&self, image: &RgbImage) -> Result<Prepared, MediaError> {
+    pub fn prepare(&self, image: &RgbImage, work: &Work) -> Result<Prepared, MediaError> {
         let mut values: Vec<Arc<Value>> = Vec::with_capacity(self.steps.len());
         let mut summary = ImageSummary::default();
         for step in &self.steps {
-            let value = evaluate(step, &values, image)?;
+            let value = evaluate(step, &values, image, work)?;
             match &value {
                 Value::Pixels(Pixels { grid: Some(grid), .. }) => summary.tiles = Some(*grid),
                 Value::Rows(rows) => summary.patches = Some((rows.grid, rows.patchify.merge)),
@@ -112,15 +124,15 @@ impl ImageProgram {
     }
 }
 
-fn evaluate(step: &Step, values: &[Arc<Value>], image: &RgbImage) -> Result<Value, MediaError> {
+fn evaluate(step: &Step, values: &[Arc<Value>], image: &RgbImage, work: &Work) -> Result<Value, MediaError> {
     let input = step.input.and_then(|index| values.get(index)).map(Arc::as_ref);
     match (&step.op, input) {
-        (ImageOp::Decode, _) => copied(image).map(single),
+        (ImageOp::Decode, _) => image.copied(work).map(single),
         (ImageOp::EmitOriginalSize, _) => Ok(Value::Size([image.height() as i64, image.width() as i64])),
-        (op, Some(Value::Pixels(pixels))) => of_pixels(op, pixels),
-        (op, Some(Value::Rows(rows))) => of_rows(op, rows),
+        (op, Some(Value::Pixels(pixels))) => of_pixels(op, pixels, work),
+        (op, Some(Value::Rows(rows))) => of_rows(op, rows, work),
         (ImageOp::Pad { length, value }, Some(Value::Coordinates { pairs, .. })) => Ok(Value::Coordinates {
-            pairs: pairs.clone(),
+            pairs: work.copied(pairs)?,
             pad: Some(Padding {
                 length: *length,
                 value: *value,
@@ -135,10 +147,6 @@ fn misfit(op: &ImageOp) -> MediaError {
     MediaError::unfit(format!("{} has nothing to work on", op.name()))
 }
 
-fn copied(image: &RgbImage) -> Result<RgbImage, MediaError> {
-    RgbImage::from_raw(image.width() as u64, image.height() as u64, image.bytes())
-}
-
 fn single(image: RgbImage) -> Value {
     Value::Pixels(Pixels {
         width: image.width(),
@@ -147,10 +155,11 @@ fn single(image: RgbImage) -> Value {
         tiles: vec![Frame::Bytes(image)],
         grid: None,
         mask: None,
+        one_sample: false,
     })
 }
 
-fn of_pixels(op: &ImageOp, pixels: &Pixels) -> Result<Value, MediaError> {
+fn of_pixels(op: &ImageOp, pixels: &Pixels, work: &Work) -> Result<Value, MediaError> {
     let image = || match pixels.tiles.first() {
         Some(Frame::Bytes(image)) => Ok(image),
         _ => Err(misfit(op)),
@@ -158,16 +167,18 @@ fn of_pixels(op: &ImageOp, pixels: &Pixels) -> Result<Value, MediaError> {
     match op {
         ImageOp::Resize { fit, filter } => {
             let image = image()?;
-            resized(image, *fit, *filter).map(single)
+            resized(image, *fit, *filter, work).map(single)
         }
-        ImageOp::CenterCrop { width, height } => cropped(image()?, *width, *height).map(single),
-        ImageOp::Tile(tiling) => tiles::tile(image()?, tiling).map(Value::Pixels),
-        ImageOp::Rescale { scale } => each(pixels, |_, x| (f64::from(x) * scale) as f32),
+        ImageOp::CenterCrop { width, height } => cropped(image()?, *width, *height, work).map(single),
+        ImageOp::Tile(tiling) => tiles::tile(image()?, tiling, work).map(Value::Pixels),
+        ImageOp::Rescale { scale } => each(pixels, work, |_, x| (f64::from(x) * scale) as f32),
         ImageOp::Normalize { mean, std } => {
             let at = |of: &[f32; 3], channel: usize| of.get(channel).copied().unwrap_or(1.0);
-            each(pixels, |channel, x| (x - at(mean, channel)) / at(std, channel))
+            each(pixels, work, |channel, x| {
+                (x - at(mean, channel)) / at(std, channel)
+            })
         }
-        ImageOp::Patchify(patchify) => patches(pixels, patchify).map(Value::Rows),
+        ImageOp::Patchify(patchify) => patches(pixels, patchify, work).map(Value::Rows),
         ImageOp::EmitTransformedSize => Ok(Value::Size(pixels.whole)),
         ImageOp::EmitValidityMask => match &pixels.mask {
             Some(mask) => Ok(Value::TileMask(mask.clone())),
@@ -177,7 +188,7 @@ fn of_pixels(op: &ImageOp, pixels: &Pixels) -> Result<Value, MediaError> {
     }
 }
 
-fn of_rows(op: &ImageOp, rows: &Rows) -> Result<Value, MediaError> {
+fn of_rows(op: &ImageOp, rows: &Rows, work: &Work) -> Result<Value, MediaError> {
     match op {
         ImageOp::Pad { length, value } => Ok(Value::Rows(Rows {
             numbers: rows.numbers.clone(),
@@ -191,36 +202,37 @@ fn of_rows(op: &ImageOp, rows: &Rows) -> Result<Value, MediaError> {
             count: rows.count,
             pad: rows.pad,
         }),
-        ImageOp::EmitPatchCoordinates => Ok(Value::Coordinates {
-            pairs: in_order(rows.grid, &rows.patchify)
-                .map(|(y, x)| match rows.patchify.xy {
+        ImageOp::EmitPatchCoordinates => {
+            let mut pairs = work.room(rows.count)?;
+            pairs.extend(
+                in_order(rows.grid, &rows.patchify).map(|(y, x)| match rows.patchify.xy {
                     true => [x as i64, y as i64],
                     false => [y as i64, x as i64],
-                })
-                .collect(),
-            pad: rows.pad,
-        }),
+                }),
+            );
+            Ok(Value::Coordinates { pairs, pad: rows.pad })
+        }
         ImageOp::EmitGridCoordinates => Ok(Value::Grid(rows.grid.map(|count| count as i64))),
         _ => Err(misfit(op)),
     }
 }
 
-fn resized(image: &RgbImage, fit: Fit, filter: super::Filter) -> Result<RgbImage, MediaError> {
+fn resized(image: &RgbImage, fit: Fit, filter: super::Filter, work: &Work) -> Result<RgbImage, MediaError> {
     let size = (image.width(), image.height());
     match fit {
-        Fit::Stretch { width, height } => image.resize(width, height, filter),
+        Fit::Stretch { width, height } => image.resize(width, height, filter, work),
         Fit::ShortestEdge { edge } => {
             let (width, height) = sizes::shortest_edge(size.0, size.1, edge);
-            image.resize(width, height, filter)
+            image.resize(width, height, filter, work)
         }
         Fit::Crop { width, height } => {
             let (wide, high) = sizes::covering(size, (width, height));
-            cropped(&image.resize(wide, high, filter)?, width, height)
+            cropped(&image.resize(wide, high, filter, work)?, width, height, work)
         }
         Fit::Pad { width, height, value } => {
             let (wide, high) = sizes::contained(size, (width, height));
-            let inner = image.resize(wide, high, filter)?;
-            let mut outer = RgbImage::filled(width, height, value)?;
+            let inner = image.resize(wide, high, filter, work)?;
+            let mut outer = RgbImage::filled(width, height, value, work)?;
             outer.paste(
                 &inner,
                 (width.saturating_sub(wide) / 2) as i64,
@@ -234,18 +246,18 @@ fn resized(image: &RgbImage, fit: Fit, filter: super::Filter) -> Result<RgbImage
             multiple,
         } => {
             let (width, height) = sizes::pixel_area(size, least, most, multiple)?;
-            image.resize(width, height, filter)
+            image.resize(width, height, filter, work)
         }
         Fit::PatchBudget { patch, most, pooling } => {
             let (width, height) = sizes::patch_budget(size, patch, most, pooling)?;
-            image.resize(width, height, filter)
+            image.resize(width, height, filter, work)
         }
     }
 }
 
 /// The middle of an image, as transformers' `center_crop` has it.
-fn cropped(image: &RgbImage, width: usize, height: usize) -> Result<RgbImage, MediaError> {
-    let mut middle = RgbImage::filled(width, height, 0)?;
+fn cropped(image: &RgbImage, width: usize, height: usize, work: &Work) -> Result<RgbImage, MediaError> {
+    let mut middle = RgbImage::filled(width, height, 0, work)?;
     middle.paste(
         image,
         crop_offset(image.width(), width),
@@ -264,11 +276,11 @@ fn crop_offset(have: usize, want: usize) -> i64 {
 }
 
 /// Numbers made of each channel and sample.
-fn each(pixels: &Pixels, make: impl Fn(usize, f32) -> f32) -> Result<Value, MediaError> {
-    let mut tiles = room(pixels.tiles.len())?;
+fn each(pixels: &Pixels, work: &Work, make: impl Fn(usize, f32) -> f32) -> Result<Value, MediaError> {
+    let mut tiles = work.room(pixels.tiles.len())?;
     let plane = pixels.width * pixels.height;
     for frame in &pixels.tiles {
-        let mut numbers = room(plane * 3)?;
+        let mut numbers = work.room(plane * 3)?;
         match frame {
             Frame::Bytes(image) => {
                 for channel in 0..3 {
@@ -276,14 +288,20 @@ fn each(pixels: &Pixels, make: impl Fn(usize, f32) -> f32) -> Result<Value, Medi
                     for (sample, made) in (0u8..=255).zip(&mut made) {
                         *made = make(channel, sample.into());
                     }
-                    let samples = image.bytes().iter().skip(channel).step_by(3);
-                    numbers
-                        .extend(samples.map(|&sample| made.get(usize::from(sample)).copied().unwrap_or(0.0)));
+                    for row in image.rows() {
+                        work.count(row.len())?;
+                        let samples = row.iter().skip(channel).step_by(3);
+                        let number = |&sample: &u8| made.get(usize::from(sample)).copied();
+                        numbers.extend(samples.map(|sample| number(sample).unwrap_or(0.0)));
+                    }
                 }
             }
             Frame::Floats(floats) => {
                 for (channel, floats) in floats.chunks_exact(plane).enumerate() {
-                    numbers.extend(floats.iter().map(|&x| make(channel, x)));
+                    for row in floats.chunks_exact(pixels.width) {
+                        work.count(row.len())?;
+                        numbers.extend(row.iter().map(|&x| make(channel, x)));
+                    }
                 }
             }
         }
@@ -296,6 +314,7 @@ fn each(pixels: &Pixels, make: impl Fn(usize, f32) -> f32) -> Result<Value, Medi
         whole: pixels.whole,
         grid: pixels.grid,
         mask: pixels.mask.clone(),
+        one_sample: pixels.one_sample,
     }))
 }
 
@@ -314,7 +333,7 @@ fn in_order([_, rows, columns]: [usize; 3], patchify: &Patchify) -> impl Iterato
     })
 }
 
-fn patches(pixels: &Pixels, patchify: &Patchify) -> Result<Rows, MediaError> {
+fn patches(pixels: &Pixels, patchify: &Patchify, work: &Work) -> Result<Rows, MediaError> {
     let size = patchify.size;
     let unit = size.saturating_mul(patchify.merge);
     if !pixels.width.is_multiple_of(unit) || !pixels.height.is_multiple_of(unit) {
@@ -328,14 +347,14 @@ fn patches(pixels: &Pixels, patchify: &Patchify) -> Result<Rows, MediaError> {
     let each = rows * columns;
     let count = each * pixels.tiles.len();
     // The frames say the same: the numbers are more than the pixels.
-    let mut numbers = room(count.saturating_mul(features))?;
-    let mut values = room(0)?;
+    let mut numbers = work.room(count.saturating_mul(features))?;
+    let mut values = Vec::new();
     let plane = pixels.width * pixels.height;
     for frame in &pixels.tiles {
         let floats: &[f32] = match frame {
             Frame::Floats(floats) => floats,
             Frame::Bytes(image) => {
-                values = room(plane * 3)?;
+                values = work.room(plane * 3)?;
                 for channel in 0..3 {
                     let samples = image.bytes().iter().skip(channel).step_by(3);
                     values.extend(samples.map(|&sample| f32::from(sample)));
@@ -348,6 +367,7 @@ fn patches(pixels: &Pixels, patchify: &Patchify) -> Result<Rows, MediaError> {
             floats.get(start..start + size).unwrap_or_default()
         };
         for (row, column) in in_order([1, rows, columns], patchify) {
+            work.count(features)?;
             let (top, left) = (row * size, column * size);
             match patchify.features {
                 FeatureOrder::ChannelsFirst => {

@@ -3,6 +3,9 @@
 mod combine;
 mod decode;
 mod evaluate;
+mod extensions;
+mod jpeg;
+mod orientation;
 mod processor;
 mod program;
 mod resize;

@@ -133,6 +133,10 @@ pub enum TilingMode {
     /// `canvas` (Phi-4-multimodal's dynamic preprocessing). A cell of the validity mask is
     /// `mask_patch` pixels.
     DynamicHd { mask_patch: usize, canvas: u8 },
+    /// The image with its longer side at `longest`, stretched to multiples of the tile; an image
+    /// that is one tile then is the thumbnail alone (Idefics3). The tiles of all images are those
+    /// of one sample, `[1, all tiles, 3, H, W]`, and a cell of the validity mask is a pixel.
+    LongestEdge { longest: usize },
 }
 
 /// The whole image as one more tile.
@@ -286,6 +290,38 @@ impl ImageProgram {
     /// The outputs in the order in which the results come.
     pub fn outputs(&self) -> impl Iterator<Item = &ImageOutput> {
         self.outputs.iter().map(|(_, output)| output)
+    }
+
+    /// Leaves the outputs out that have `false`.
+    pub fn keep_outputs(&mut self, keep: &[bool]) {
+        let mut keep = keep.iter();
+        self.outputs.retain(|_| keep.next().copied().unwrap_or(true));
+    }
+
+    /// The outputs, each with the step that makes its value.
+    pub fn bound(&self) -> impl Iterator<Item = (usize, &ImageOutput)> {
+        self.outputs.iter().map(|(source, output)| (*source, output))
+    }
+
+    /// What it does, step by step, and the earlier step whose value each works on.
+    pub fn steps(&self) -> impl Iterator<Item = (&ImageOp, Option<usize>)> {
+        self.steps.iter().map(|step| (&step.op, step.input))
+    }
+
+    /// Height and width that images, or tiles, are brought to, where these are the same for all.
+    pub fn size(&self) -> Option<[usize; 2]> {
+        let mut sizes = self.steps.iter().filter_map(|step| match step.op {
+            ImageOp::Resize { fit, .. } => Some(match fit {
+                Fit::Stretch { width, height }
+                | Fit::Crop { width, height }
+                | Fit::Pad { width, height, .. } => Some([height, width]),
+                Fit::ShortestEdge { .. } | Fit::PixelArea { .. } | Fit::PatchBudget { .. } => None,
+            }),
+            ImageOp::CenterCrop { width, height } => Some(Some([height, width])),
+            ImageOp::Tile(tiling) => Some(Some([tiling.size; 2])),
+            _ => None,
+        });
+        sizes.next_back().flatten()
     }
 
     /// Whether it cuts images into patches.

@@ -19,7 +19,7 @@
 //!   lanczos   sinc(x) sinc(x / 3)                                           s = 3
 
 use super::rgb::{RgbImage, check_size};
-use crate::media::{MediaError, filled, room};
+use crate::media::{MediaError, Work};
 
 const PRECISION: u32 = 22;
 
@@ -44,6 +44,11 @@ impl Filter {
         ("lanczos", Filter::Lanczos),
         ("lanczos3", Filter::Lanczos),
     ];
+
+    pub fn name(self) -> &'static str {
+        let found = Self::NAMES.iter().find(|(_, filter)| *filter == self);
+        found.map_or("", |(name, _)| name)
+    }
 
     /// The filter that Pillow gives this number, as preprocessor_config.json writes it.
     pub fn from_pillow(number: u64) -> Option<Self> {
@@ -107,30 +112,34 @@ impl Filter {
 
 impl RgbImage {
     /// The whole image at another size; a copy if it has it already.
-    pub fn resize(&self, width: usize, height: usize, filter: Filter) -> Result<Self, MediaError> {
+    pub fn resize(
+        &self,
+        width: usize,
+        height: usize,
+        filter: Filter,
+        work: &Work,
+    ) -> Result<Self, MediaError> {
         let (width, height) = check_size(width as u64, height as u64)?;
         if (width, height) == (self.width(), self.height()) {
-            let mut copy = room(self.bytes().len())?;
-            copy.extend_from_slice(self.bytes());
-            return RgbImage::from_checked(width, height, copy);
+            return self.copied(work);
         }
         if filter == Filter::Nearest {
-            return nearest(self, width, height);
+            return nearest(self, width, height, work);
         }
         let (less_wide, less_high) = (
             self.width() as i64 - width as i64,
             self.height() as i64 - height as i64,
         );
         if less_wide == 0 {
-            return vertical(self, height, filter);
+            return vertical(self, height, filter, work);
         }
         if less_high == 0 {
-            return horizontal(self, width, filter);
+            return horizontal(self, width, filter, work);
         }
         // The first pass rounds, so that the order shows.
         match less_high > 0 && less_high > 2 * less_wide {
-            true => horizontal(&vertical(self, height, filter)?, width, filter),
-            false => vertical(&horizontal(self, width, filter)?, height, filter),
+            true => horizontal(&vertical(self, height, filter, work)?, width, filter, work),
+            false => vertical(&horizontal(self, width, filter, work)?, height, filter, work),
         }
     }
 }
@@ -147,11 +156,11 @@ struct Weights {
 }
 
 impl Weights {
-    fn new(input: usize, output: usize, filter: Filter) -> Result<Self, MediaError> {
+    fn new(input: usize, output: usize, filter: Filter, work: &Work) -> Result<Self, MediaError> {
         let scale = input as f64 / output as f64;
         let stretch = scale.max(1.0);
         let support = filter.support() * stretch;
-        let mut taps = room(output)?;
+        let mut taps = work.room(output)?;
         let mut all = Vec::new();
         let mut exact = Vec::new();
         for index in 0..output {
@@ -162,6 +171,7 @@ impl Weights {
             exact.extend(
                 (first..end.max(first)).map(|x| filter.weight((x as f64 - centre + 0.5) * (1.0 / stretch))),
             );
+            work.count(16 * exact.len().max(1))?;
             // In this order: that of the additions matters.
             let mut sum = 0.0;
             for &weight in &exact {
@@ -195,10 +205,11 @@ fn clip(sum: i32) -> u8 {
     (sum >> PRECISION).clamp(0, 255) as u8
 }
 
-fn horizontal(image: &RgbImage, width: usize, filter: Filter) -> Result<RgbImage, MediaError> {
-    let weights = Weights::new(image.width(), width, filter)?;
-    let mut output = RgbImage::filled(width, image.height(), 0)?;
+fn horizontal(image: &RgbImage, width: usize, filter: Filter, work: &Work) -> Result<RgbImage, MediaError> {
+    let weights = Weights::new(image.width(), width, filter, work)?;
+    let mut output = RgbImage::filled(width, image.height(), 0, work)?;
     for (to, from) in output.rows_mut().zip(image.rows()) {
+        work.count(3 * weights.all.len())?;
         for (to, taps) in to.as_chunks_mut::<3>().0.iter_mut().zip(&weights.taps) {
             let inputs = from.get(taps.first * 3..).unwrap_or_default().as_chunks::<3>().0;
             let mut sums = [1i32 << (PRECISION - 1); 3];
@@ -213,13 +224,14 @@ fn horizontal(image: &RgbImage, width: usize, filter: Filter) -> Result<RgbImage
     Ok(output)
 }
 
-fn vertical(image: &RgbImage, height: usize, filter: Filter) -> Result<RgbImage, MediaError> {
-    let weights = Weights::new(image.height(), height, filter)?;
-    let mut output = RgbImage::filled(image.width(), height, 0)?;
-    let mut sums = filled(image.width() * 3, 0i32)?;
+fn vertical(image: &RgbImage, height: usize, filter: Filter, work: &Work) -> Result<RgbImage, MediaError> {
+    let weights = Weights::new(image.height(), height, filter, work)?;
+    let mut output = RgbImage::filled(image.width(), height, 0, work)?;
+    let mut sums = work.filled(image.width() * 3, 0i32)?;
     for (to, taps) in output.rows_mut().zip(&weights.taps) {
         sums.fill(1i32 << (PRECISION - 1));
         for (&weight, row) in weights.of(taps).iter().zip(image.rows().skip(taps.first)) {
+            work.count(sums.len())?;
             for (sum, &sample) in sums.iter_mut().zip(row) {
                 *sum = sum.wrapping_add(weight.wrapping_mul(i32::from(sample)));
             }
@@ -233,11 +245,11 @@ fn vertical(image: &RgbImage, height: usize, filter: Filter) -> Result<RgbImage,
 
 /// The pixel that the middle of the output's falls on. The step is added up, as Pillow does:
 /// a product would fall on another pixel now and then.
-fn nearest(image: &RgbImage, width: usize, height: usize) -> Result<RgbImage, MediaError> {
+fn nearest(image: &RgbImage, width: usize, height: usize, work: &Work) -> Result<RgbImage, MediaError> {
     let places = |input: usize, output: usize| -> Result<Vec<usize>, MediaError> {
         let step = input as f64 / output as f64;
         let mut at = step * 0.5;
-        let mut places = room(output)?;
+        let mut places = work.room(output)?;
         for _ in 0..output {
             places.push((at as usize).min(input - 1));
             at += step;
@@ -246,8 +258,9 @@ fn nearest(image: &RgbImage, width: usize, height: usize) -> Result<RgbImage, Me
     };
     let columns = places(image.width(), width)?;
     let rows = places(image.height(), height)?;
-    let mut output = RgbImage::filled(width, height, 0)?;
+    let mut output = RgbImage::filled(width, height, 0, work)?;
     for (to, &row) in output.rows_mut().zip(&rows) {
+        work.count(3 * width)?;
         let from = image.rows().nth(row).unwrap_or_default();
         for (to, &column) in to.chunks_exact_mut(3).zip(&columns) {
             if let Some(pixel) = from.get(column * 3..column * 3 + 3) {

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::media::{MediaError, filled, room};
+use crate::media::{MediaError, Work};
 
 /// The most pixels that an image may have, before and after resizing.
 pub(super) const MAX_PIXELS: usize = 1 << 26;
@@ -35,22 +35,28 @@ impl RgbImage {
                 ),
             });
         }
-        let mut copy = room(expected)?;
-        copy.extend_from_slice(bytes);
         Ok(RgbImage {
             width,
             height,
-            bytes: copy,
+            bytes: Work::default().copied(bytes)?,
         })
     }
 
     /// An image of one colour. The sides have been checked.
-    pub(super) fn filled(width: usize, height: usize, value: u8) -> Result<Self, MediaError> {
+    pub(super) fn filled(width: usize, height: usize, value: u8, work: &Work) -> Result<Self, MediaError> {
         let (width, height) = check_size(width as u64, height as u64)?;
         Ok(RgbImage {
             width,
             height,
-            bytes: filled(width * height * 3, value)?,
+            bytes: work.filled(width * height * 3, value)?,
+        })
+    }
+
+    pub(super) fn copied(&self, work: &Work) -> Result<Self, MediaError> {
+        Ok(RgbImage {
+            width: self.width,
+            height: self.height,
+            bytes: work.copied(&self.bytes)?,
         })
     }
 
@@ -92,9 +98,11 @@ impl RgbImage {
     }
 
     /// The image with its rows and columns exchanged.
-    pub(super) fn transposed(&self) -> Result<Self, MediaError> {
-        let mut turned = RgbImage::filled(self.height, self.width, 0)?;
+    pub(super) fn transposed(&self, work: &Work) -> Result<Self, MediaError> {
+        let mut turned = RgbImage::filled(self.height, self.width, 0, work)?;
         for (x, row) in turned.rows_mut().enumerate() {
+            // Steps from row to row, each in another place of memory.
+            work.count(16 * self.height)?;
             for (to, from) in row.chunks_exact_mut(3).zip(self.rows()) {
                 if let Some(pixel) = from.get(x * 3..x * 3 + 3) {
                     to.copy_from_slice(pixel);

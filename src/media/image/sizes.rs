@@ -51,10 +51,21 @@ pub(super) fn covering(size: (usize, usize), over: (usize, usize)) -> (usize, us
 /// Both sides multiples of `multiple`, the area within the limits, the proportions about the
 /// same: `smart_resize` of transformers' Qwen2VLImageProcessor.
 pub(super) fn pixel_area(
+    size: (usize, usize),
+    least: u64,
+    most: u64,
+    multiple: usize,
+) -> Result<(usize, usize), MediaError> {
+    rounded_area(size, least, most, multiple, f64::round_ties_even)
+}
+
+/// As [`pixel_area`], with another way to round halves.
+pub(super) fn rounded_area(
     (width, height): (usize, usize),
     least: u64,
     most: u64,
     multiple: usize,
+    round: impl Fn(f64) -> f64,
 ) -> Result<(usize, usize), MediaError> {
     let (w, h, unit) = (width as f64, height as f64, multiple as f64);
     if w.max(h) / w.min(h) > 200.0 {
@@ -62,7 +73,7 @@ pub(super) fn pixel_area(
             "an image of {width} x {height} is more than 200 times as long as it is wide"
         )));
     }
-    let rounded = |side: f64| (side / unit).round_ties_even() * unit;
+    let rounded = |side: f64| round(side / unit) * unit;
     let (mut wide, mut high) = (rounded(w), rounded(h));
     if wide * high > most as f64 {
         let shrink = (w * h / most as f64).sqrt();
@@ -76,7 +87,51 @@ pub(super) fn pixel_area(
     Ok((wide as usize, high as usize))
 }
 
-/// As large as `most` patches allow, both sides multiples of what one pooled token covers.
+/// The longest side that [`longest_edge`] makes, whatever is asked for.
+const MOST_LONGEST: usize = 4096;
+
+/// The longer side becomes `edge`, 4096 at most, and the shorter one even where it was not bounded:
+/// `get_resize_output_image_size` of transformers' Idefics3ImageProcessor.
+pub(super) fn longest_edge((width, height): (usize, usize), edge: usize) -> (usize, usize) {
+    let even = |side: f64| {
+        let side = side as usize;
+        (side + side % 2).max(1)
+    };
+    let ratio = width as f64 / height as f64;
+    let (wide, high) = match width >= height {
+        true => (edge, even(edge as f64 / ratio)),
+        false => (even(edge as f64 * ratio), edge),
+    };
+    let ratio = wide as f64 / high as f64;
+    let most = MOST_LONGEST as f64;
+    if wide >= high && wide > MOST_LONGEST {
+        (MOST_LONGEST, ((most / ratio) as usize).max(1))
+    } else if high > wide && high > MOST_LONGEST {
+        (((most * ratio) as usize).max(1), MOST_LONGEST)
+    } else {
+        (wide, high)
+    }
+}
+
+/// Multiples of `unit`, the longer side first and the shorter one by the proportions:
+/// `resize_for_vision_encoder` of the same.
+pub(super) fn multiples((width, height): (usize, usize), unit: usize) -> (usize, usize) {
+    let up = |side: usize| side.div_ceil(unit) * unit;
+    let ratio = width as f64 / height as f64;
+    match width >= height {
+        true => {
+            let wide = up(width);
+            (wide, up((wide as f64 / ratio) as usize))
+        }
+        false => {
+            let high = up(height);
+            (up((high as f64 * ratio) as usize), high)
+        }
+    }
+}
+
+/// As large as `most` patches allow, both sides multiples of what one pooled token covers:
+/// `get_aspect_ratio_preserving_size` of transformers' Gemma4ImageProcessor.
 pub(super) fn patch_budget(
     (width, height): (usize, usize),
     patch: usize,

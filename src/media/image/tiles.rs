@@ -1,7 +1,8 @@
 use super::evaluate::{Frame, Pixels, TileMask};
 use super::program::{Thumbnail, Tiling, TilingMode};
 use super::rgb::RgbImage;
-use crate::media::{MediaError, filled, room};
+use super::sizes;
+use crate::media::{MediaError, Work};
 
 /// Columns and rows that [`TilingMode::Anyres`] chooses among: those of LLaVA-NeXT and a row and
 /// a column of two and three.
@@ -11,26 +12,55 @@ const GRIDS: [(usize, usize); 6] = [(1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (2, 
 const LEAST_SIDE: usize = 10;
 
 /// An image as tiles.
-pub(super) fn tile(image: &RgbImage, tiling: &Tiling) -> Result<Pixels, MediaError> {
+pub(super) fn tile(image: &RgbImage, tiling: &Tiling, work: &Work) -> Result<Pixels, MediaError> {
     let size = tiling.size;
     match tiling.mode {
         TilingMode::Anyres => {
             let (columns, rows) = best_grid(image, tiling)?;
-            let canvas = image.resize(columns * size, rows * size, tiling.filter)?;
-            let thumbnail = image.resize(size, size, tiling.filter)?;
-            cut(&canvas, tiling, (columns, rows), thumbnail, None)
+            let canvas = image.resize(columns * size, rows * size, tiling.filter, work)?;
+            let thumbnail = image.resize(size, size, tiling.filter, work)?;
+            cut(&canvas, tiling, (columns, rows), thumbnail, None, work)
         }
         TilingMode::Grid { columns, rows } => {
             let canvas = image.resize(
                 columns.saturating_mul(size),
                 rows.saturating_mul(size),
                 tiling.filter,
+                work,
             )?;
-            let thumbnail = image.resize(size, size, tiling.filter)?;
-            cut(&canvas, tiling, (columns, rows), thumbnail, None)
+            let thumbnail = image.resize(size, size, tiling.filter, work)?;
+            cut(&canvas, tiling, (columns, rows), thumbnail, None, work)
         }
-        TilingMode::DynamicHd { mask_patch, canvas } => dynamic_hd(image, tiling, mask_patch, canvas),
+        TilingMode::LongestEdge { longest } => longest_edge(image, tiling, longest, work),
+        TilingMode::DynamicHd { mask_patch, canvas } => dynamic_hd(image, tiling, mask_patch, canvas, work),
     }
+}
+
+fn longest_edge(
+    image: &RgbImage,
+    tiling: &Tiling,
+    longest: usize,
+    work: &Work,
+) -> Result<Pixels, MediaError> {
+    let size = tiling.size;
+    let (width, height) = sizes::longest_edge((image.width(), image.height()), longest);
+    let scaled = image.resize(width, height, tiling.filter, work)?;
+    let (wide, high) = sizes::multiples((width, height), size);
+    let canvas = scaled.resize(wide, high, tiling.filter, work)?;
+    let thumbnail = canvas.resize(size, size, tiling.thumbnail_filter, work)?;
+    let grid = match (wide, high) == (size, size) && tiling.thumbnail != Thumbnail::None {
+        true => (0, 0),
+        false => (wide / size, high / size),
+    };
+    let mut pixels = cut(&canvas, tiling, grid, thumbnail, None, work)?;
+    pixels.one_sample = true;
+    pixels.mask = Some(TileMask {
+        cells: work.filled((pixels.tiles.len() * size).saturating_mul(size), 1)?,
+        height: size,
+        width: size,
+        one_sample: true,
+    });
+    Ok(pixels)
 }
 
 fn best_grid(image: &RgbImage, tiling: &Tiling) -> Result<(usize, usize), MediaError> {
@@ -85,6 +115,7 @@ fn dynamic_hd(
     tiling: &Tiling,
     mask_patch: usize,
     canvas_value: u8,
+    work: &Work,
 ) -> Result<Pixels, MediaError> {
     let size = tiling.size;
     let (columns, rows) = nearest_grid(image, tiling);
@@ -102,13 +133,13 @@ fn dynamic_hd(
             image.height()
         )));
     }
-    let resized = image.resize(width, height, tiling.filter)?;
-    let mut canvas = RgbImage::filled(wide, high, canvas_value)?;
+    let resized = image.resize(width, height, tiling.filter, work)?;
+    let mut canvas = RgbImage::filled(wide, high, canvas_value, work)?;
     canvas.paste(&resized, 0, 0);
     let edge = size / mask_patch;
     let valid_columns = columns * edge - (wide - width) / mask_patch;
     let valid_rows = rows * edge - (high - height) / mask_patch;
-    let mut cells = room((columns * rows + 1) * edge * edge)?;
+    let mut cells = work.room((columns * rows + 1) * edge * edge)?;
     let whole = |cells: &mut Vec<u8>| cells.extend(std::iter::repeat_n(1, edge * edge));
     if tiling.thumbnail == Thumbnail::Prepend {
         whole(&mut cells);
@@ -129,9 +160,10 @@ fn dynamic_hd(
         cells,
         height: edge,
         width: edge,
+        one_sample: false,
     };
-    let thumbnail = canvas.resize(size, size, tiling.thumbnail_filter)?;
-    cut(&canvas, tiling, (columns, rows), thumbnail, Some(mask))
+    let thumbnail = canvas.resize(size, size, tiling.thumbnail_filter, work)?;
+    cut(&canvas, tiling, (columns, rows), thumbnail, Some(mask), work)
 }
 
 fn cut(
@@ -140,12 +172,13 @@ fn cut(
     (columns, rows): (usize, usize),
     thumbnail: RgbImage,
     mask: Option<TileMask>,
+    work: &Work,
 ) -> Result<Pixels, MediaError> {
     let size = tiling.size;
-    let mut tiles = room(columns * rows + 1)?;
+    let mut tiles = work.room(columns * rows + 1)?;
     for row in 0..rows {
         for column in 0..columns {
-            let mut tile = RgbImage::filled(size, size, 0)?;
+            let mut tile = RgbImage::filled(size, size, 0, work)?;
             tile.paste(canvas, -((column * size) as i64), -((row * size) as i64));
             tiles.push(Frame::Bytes(tile));
         }
@@ -158,9 +191,10 @@ fn cut(
     let mask = match mask {
         Some(mask) => mask,
         None => TileMask {
-            cells: filled(tiles.len(), 1)?,
+            cells: work.filled(tiles.len(), 1)?,
             height: 1,
             width: 1,
+            one_sample: false,
         },
     };
     Ok(Pixels {
@@ -170,5 +204,6 @@ fn cut(
         whole: [canvas.height() as i64, canvas.width() as i64],
         grid: Some((rows, columns)),
         mask: Some(mask),
+        one_sample: false,
     })
 }

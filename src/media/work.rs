@@ -1,0 +1,219 @@
+//! What bounds the work on an image or a sound: the end that the caller sets, and memory.
+
+use std::cell::Cell;
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
+
+use super::MediaError;
+use crate::component::{ComponentErrorKind, RunControl};
+
+/// The most bytes that one call takes for what a program makes, all of its values and tensors
+/// together: 4 GiB.
+pub(super) const MOST_BYTES: u64 = 1 << 32;
+/// Additions and multiplications, about, between two looks at the control: a fraction of a
+/// millisecond.
+const BETWEEN_LOOKS: usize = 1 << 16;
+/// Encoded bytes that a decoder is given at once. Of 4 KiB a PNG makes 4 MiB at most.
+const PIECE: usize = 1 << 12;
+
+/// The bounds of one call. Everything that takes long counts what it does here, and everything
+/// whose size a file or a package decides asks here for room.
+#[derive(Debug)]
+pub struct Work {
+    control: RunControl,
+    done: Cell<usize>,
+    taken: Cell<u64>,
+}
+
+impl Default for Work {
+    /// Work that nobody ends.
+    fn default() -> Self {
+        Work::new(&RunControl::default())
+    }
+}
+
+impl Work {
+    pub fn new(control: &RunControl) -> Self {
+        Work {
+            control: control.clone(),
+            done: Cell::new(0),
+            taken: Cell::new(0),
+        }
+    }
+
+    /// An error if the call is to end now.
+    pub(super) fn look(&self) -> Result<(), MediaError> {
+        match self.control.stop_reason() {
+            None => Ok(()),
+            Some(ComponentErrorKind::DeadlineExceeded) => Err(MediaError::DeadlineExceeded),
+            Some(_) => Err(MediaError::Cancelled),
+        }
+    }
+
+    /// Counts operations that were done or are next, and looks now and then whether to go on.
+    #[inline]
+    pub(super) fn count(&self, operations: usize) -> Result<(), MediaError> {
+        let done = self.done.get().saturating_add(operations);
+        if done < BETWEEN_LOOKS {
+            self.done.set(done);
+            return Ok(());
+        }
+        self.done.set(0);
+        self.look()
+    }
+
+    /// Room for `count` elements, or an error: a few bytes of a file can ask for any number.
+    pub(super) fn room<T>(&self, count: usize) -> Result<Vec<T>, MediaError> {
+        self.look()?;
+        let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
+        let taken = self.taken.get().saturating_add(bytes);
+        if taken > MOST_BYTES {
+            return Err(MediaError::TooLarge {
+                what: "the memory that preprocessing takes",
+                found: format!("{taken} bytes"),
+                most: format!("{MOST_BYTES} bytes, all values of a program together"),
+            });
+        }
+        let mut room = Vec::new();
+        room.try_reserve_exact(count)
+            .map_err(|_| MediaError::OutOfMemory { bytes })?;
+        self.taken.set(taken);
+        Ok(room)
+    }
+
+    /// `count` elements of `value`, or an error.
+    pub(super) fn filled<T: Clone>(&self, count: usize, value: T) -> Result<Vec<T>, MediaError> {
+        let mut room = self.room(count)?;
+        room.resize(count, value);
+        Ok(room)
+    }
+
+    pub(super) fn copied<T: Copy>(&self, from: &[T]) -> Result<Vec<T>, MediaError> {
+        let mut copy = self.room(from.len())?;
+        copy.extend_from_slice(from);
+        Ok(copy)
+    }
+}
+
+/// An encoded file, for decoders that read it piece by piece: reading fails once the call is to
+/// end.
+#[derive(Clone)]
+pub(super) struct Source<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    work: &'a Work,
+}
+
+impl<'a> Source<'a> {
+    pub fn new(bytes: &'a [u8], work: &'a Work) -> Self {
+        Source { bytes, at: 0, work }
+    }
+
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    pub fn is_at_end(&self) -> bool {
+        self.at >= self.bytes.len()
+    }
+
+    /// The next bytes, at most as many.
+    pub fn piece(&self, most: usize) -> io::Result<&'a [u8]> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let piece = rest.get(..most.min(PIECE)).unwrap_or(rest);
+        let each = BETWEEN_LOOKS / PIECE;
+        self.work
+            .count(each * piece.len().max(1))
+            .map_err(io::Error::other)?;
+        Ok(piece)
+    }
+
+    /// The next byte, 0 behind the end.
+    #[inline]
+    pub fn byte(&mut self) -> Result<u8, MediaError> {
+        let byte = self.bytes.get(self.at).copied().unwrap_or(0);
+        self.at = self.at.saturating_add(1);
+        if self.at.is_multiple_of(PIECE) {
+            self.work.look()?;
+        }
+        Ok(byte)
+    }
+
+    pub fn skip(&mut self, count: usize) {
+        self.at = self.at.saturating_add(count);
+    }
+}
+
+impl Read for Source<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let piece = self.piece(buffer.len())?;
+        if let Some(to) = buffer.get_mut(..piece.len()) {
+            to.copy_from_slice(piece);
+        }
+        self.skip(piece.len());
+        Ok(piece.len())
+    }
+}
+
+impl BufRead for Source<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.piece(PIECE)
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.skip(amount);
+    }
+}
+
+impl Seek for Source<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let place = match to {
+            SeekFrom::Start(place) => Some(place),
+            SeekFrom::End(by) => (self.bytes.len() as u64).checked_add_signed(by),
+            SeekFrom::Current(by) => (self.at as u64).checked_add_signed(by),
+        };
+        let place = place.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // Behind the end there is nothing, as far as it may be.
+        self.at = usize::try_from(place).unwrap_or(usize::MAX);
+        Ok(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::component::CancelToken;
+
+    #[test]
+    fn work_ends_when_it_is_asked_to() {
+        let token = CancelToken::new();
+        let work = Work::new(&RunControl {
+            cancel: Some(token.clone()),
+            deadline: None,
+        });
+        let mut source = Source::new(&[7; 3 * PIECE], &work);
+        let mut all = Vec::new();
+        source.by_ref().take(5).read_to_end(&mut all).unwrap();
+        token.request();
+        assert!(source.read_to_end(&mut all).is_err());
+        // What came before the next look: one piece.
+        assert!(all.len() <= 5 + PIECE, "{}", all.len());
+        assert_eq!(work.look(), Err(MediaError::Cancelled));
+        assert_eq!(work.room::<u8>(1), Err(MediaError::Cancelled));
+    }
+
+    #[test]
+    fn memory_is_refused_before_it_is_taken() {
+        let work = Work::default();
+        assert!(matches!(
+            work.room::<u64>(1 << 29),
+            Ok(_) | Err(MediaError::OutOfMemory { .. })
+        ));
+        let work = Work::default();
+        work.room::<u8>(1000).unwrap();
+        for count in [(MOST_BYTES - 999) as usize, usize::MAX] {
+            let error = work.room::<u8>(count).unwrap_err();
+            assert!(matches!(error, MediaError::TooLarge { .. }), "{error}");
+        }
+        assert_eq!(work.filled(3, 1u8).unwrap(), [1; 3]);
+    }
+}
