@@ -23,8 +23,9 @@ pub(super) const TILE_COLUMNS: usize = 16;
 /// Panels of B that are copied together: 256 bytes of f32 of each row.
 const PANELS: usize = 4;
 const BLOCK_DEPTH: usize = 256;
-/// Sums of a part, at most.
-const SUMS_ROOM: usize = 132 << 10;
+/// Rows and columns of a part, at most.
+const BLOCK_ROWS: usize = 32 * TILE_ROWS;
+const BLOCK_COLUMNS: usize = 512;
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
@@ -33,13 +34,14 @@ const LINE: usize = LINE_BYTES / size_of::<f32>();
 
 /// Elements of A that are copied at a time, if that is enough rows. Little in tests, so that they
 /// have several groups.
-const A_ROOM: usize = if cfg!(test) { 1 << 12 } else { 4 << 20 };
+const A_ROOM: usize = if cfg!(test) { 1 << 12 } else { 2 << 20 };
 const B_ROOM: usize = PANELS * TILE_COLUMNS * BLOCK_DEPTH;
+const SUMS_ROOM: usize = BLOCK_ROWS * BLOCK_COLUMNS;
 
 thread_local! {
     /// The copied rows of A, of a thread that asks for products.
     static ROWS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-    /// Working memory of a part: 660 KB for each thread that ever multiplied matrices.
+    /// Working memory of a part: 450 KB for each thread that ever multiplied matrices.
     static ROOM: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -74,13 +76,12 @@ pub(super) fn multiply<A: Stored, B: Stored>(
 fn tiles<A: Stored, B: Stored>(workers: &Workers, product: &Product<'_, A, B>) {
     let (m, k, _) = product.sizes;
     let several = (A_ROOM / k.max(1)).max(8 * TILE_ROWS);
-    let together = Together::detect();
     let groups = m.div_ceil(several);
     let several = m.div_ceil(groups).next_multiple_of(TILE_ROWS);
     ROWS.with_borrow_mut(|room| {
         for first in (0..m).step_by(several) {
             let rows = first..m.min(first + several);
-            let parts = rows.len().div_ceil(together.most_rows);
+            let parts = rows.len().div_ceil(BLOCK_ROWS);
             let height = rows.len().div_ceil(parts).next_multiple_of(TILE_ROWS);
             let room = reuse(room, rows.len() * k);
             let block = BLOCK_DEPTH * rows.len();
@@ -94,7 +95,7 @@ fn tiles<A: Stored, B: Stored>(workers: &Workers, product: &Product<'_, A, B>) {
                     to,
                 });
             });
-            multiply_rows(workers, product, together, (rows, height), room);
+            multiply_rows(workers, product, rows, height, room);
         }
     });
 }
@@ -104,8 +105,8 @@ fn tiles<A: Stored, B: Stored>(workers: &Workers, product: &Product<'_, A, B>) {
 fn multiply_rows<A: Stored, B: Stored>(
     workers: &Workers,
     product: &Product<'_, A, B>,
-    together: Together,
-    (group, height): (Range<usize>, usize),
+    group: Range<usize>,
+    height: usize,
     a: &[f32],
 ) {
     let (_, k, n) = product.sizes;
@@ -114,13 +115,9 @@ fn multiply_rows<A: Stored, B: Stored>(
     let per_column = k.saturating_mul(m).div_ceil(32).max(1);
     let least = MIN_PART.div_ceil(per_column).max(4 * TILE_COLUMNS);
     let row_parts = m.div_ceil(height);
-    // As many parts of about the same width for each thread.
-    let turns = row_parts
-        .saturating_mul(n)
-        .div_ceil(together.most_columns * workers.threads());
-    let width = n.div_ceil((turns * workers.threads()).div_ceil(row_parts).max(1));
+    let width = n.div_ceil(workers.threads().div_ceil(row_parts));
     let width = width
-        .clamp(least.min(together.most_columns), together.most_columns)
+        .clamp(least.min(BLOCK_COLUMNS), BLOCK_COLUMNS)
         .next_multiple_of(TILE_COLUMNS);
     let column_parts = n.div_ceil(width);
     let part = |index: usize| {
@@ -130,7 +127,6 @@ fn multiply_rows<A: Stored, B: Stored>(
             let to_line = room.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
             run(Tiled {
                 product,
-                together,
                 group: group.clone(),
                 a,
                 rows: row..m.min(row + height),
@@ -179,7 +175,6 @@ impl Tiles {
 /// A part: those columns of Y, and those rows of the group.
 struct Tiled<'p, 'a, A, B> {
     product: &'p Product<'a, A, B>,
-    together: Together,
     group: Range<usize>,
     a: &'p [f32],
     rows: Range<usize>,
@@ -194,7 +189,6 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
     fn run<S: Lanes>(self) {
         let Tiled {
             product,
-            together,
             group,
             a,
             rows,
@@ -222,6 +216,7 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
             }
         };
         let tiles = Tiles(rows.len());
+        let together = Together::detect();
         let count = k.div_ceil(BLOCK_DEPTH) * across;
         match count {
             0 => sums.fill(0.0),
@@ -541,41 +536,29 @@ impl<B: Stored> Panels<'_, B> {
     }
 }
 
-/// What depends on how wide the vectors are.
+/// Tiles and panels that are multiplied together.
 #[derive(Clone, Copy)]
 struct Together {
-    /// Tiles and panels that are multiplied together.
     tiles: usize,
     panels: usize,
-    /// Rows and columns of a part: the more rows, the fewer copies of B.
-    most_rows: usize,
-    most_columns: usize,
     #[cfg(target_arch = "x86_64")]
     wide: bool,
 }
 
 impl Together {
     fn detect() -> Self {
-        let narrow = Together {
-            tiles: 1,
-            panels: 1,
-            most_rows: 32 * TILE_ROWS,
-            most_columns: 512,
-            #[cfg(target_arch = "x86_64")]
-            wide: false,
-        };
-        const { assert!(32 * TILE_ROWS * 512 <= SUMS_ROOM && 88 * TILE_ROWS * 256 <= SUMS_ROOM) };
         #[cfg(target_arch = "x86_64")]
-        if avx512::is_there() {
-            return Together {
-                tiles: 2,
-                panels: 2,
-                most_rows: 88 * TILE_ROWS,
-                most_columns: 256,
-                wide: true,
-            };
+        {
+            let wide = avx512::is_there();
+            let several = if wide { 2 } else { 1 };
+            Together {
+                tiles: several,
+                panels: several,
+                wide,
+            }
         }
-        narrow
+        #[cfg(not(target_arch = "x86_64"))]
+        Together { tiles: 1, panels: 1 }
     }
 
     /// Adds the products of rows of A with panels of B to the sums, which are 0 if they are the `first`;
