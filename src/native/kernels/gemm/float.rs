@@ -4,7 +4,7 @@
 //! registers (the floor is 2 M N K over the rate of multiply-adds), whose operands are copied so
 //! that they are read in order: A once, by blocks of [`BLOCK_DEPTH`] columns in tiles of six rows;
 //! of B, in each part, four panels of sixteen columns at a time, while those that come next are
-//! fetched from memory. A sum is that of k in ascending order. Measured at 128x896x4864 on one of
+//! fetched from memory ([`avx512`](super::avx512) has wider tiles). A sum is that of k in ascending order. Measured at 128x896x4864 on one of
 //! two cores of a busy Zen 3, of 94 Gflop/s: 65 in f32, 69 in f16, 74 in bf16; 100 to 110 together.
 
 use std::cell::RefCell;
@@ -21,21 +21,21 @@ const FEW_ROWS: usize = 4;
 pub(super) const TILE_ROWS: usize = 6;
 pub(super) const TILE_COLUMNS: usize = 16;
 /// Panels of B that are copied together: 256 bytes of f32 of each row.
-const PANELS: usize = 4;
-const BLOCK_DEPTH: usize = 256;
+pub(super) const PANELS: usize = 4;
+pub(super) const BLOCK_DEPTH: usize = 256;
 /// Rows and columns of a part, at most.
 const BLOCK_ROWS: usize = 32 * TILE_ROWS;
 const BLOCK_COLUMNS: usize = 512;
 
 /// Bytes of a cache line.
-const LINE_BYTES: usize = 64;
+pub(super) const LINE_BYTES: usize = 64;
 /// f32 of a cache line, in which a row of a panel is to lie: a load across two takes twice as long.
 const LINE: usize = LINE_BYTES / size_of::<f32>();
 
 /// Elements of A that are copied at a time, if that is enough rows. Little in tests, so that they
 /// have several groups.
 const A_ROOM: usize = if cfg!(test) { 1 << 12 } else { 2 << 20 };
-const B_ROOM: usize = PANELS * TILE_COLUMNS * BLOCK_DEPTH;
+pub(super) const B_ROOM: usize = PANELS * TILE_COLUMNS * BLOCK_DEPTH;
 const SUMS_ROOM: usize = BLOCK_ROWS * BLOCK_COLUMNS;
 
 thread_local! {
@@ -46,10 +46,10 @@ thread_local! {
 }
 
 /// A product, cut into parts of Y.
-struct Product<'a, A, B> {
-    sizes: (usize, usize, usize),
+pub(super) struct Product<'a, A, B> {
+    pub sizes: (usize, usize, usize),
     a: Matrix<'a, A>,
-    b: Matrix<'a, B>,
+    pub b: Matrix<'a, B>,
     write: Write<'a, f32>,
 }
 
@@ -125,14 +125,20 @@ fn multiply_rows<A: Stored, B: Stored>(
         ROOM.with_borrow_mut(|room| {
             let room = reuse(room, 2 * B_ROOM + SUMS_ROOM + LINE);
             let to_line = room.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
-            run(Tiled {
+            let part = Tiled {
                 product,
                 group: group.clone(),
                 a,
                 rows: row..m.min(row + height),
                 columns: column..n.min(column + width),
                 room: &mut room[to_line..],
-            });
+            };
+            #[cfg(target_arch = "x86_64")]
+            if avx512::is_there() {
+                // SAFETY: as just asked.
+                return unsafe { avx512::multiply(part) };
+            }
+            run(part);
         });
     };
     match row_parts * column_parts {
@@ -145,10 +151,10 @@ fn multiply_rows<A: Stored, B: Stored>(
 /// together with one of them makes two of about the same height, as few rows keep the CPU waiting
 /// for the sums.
 #[derive(Clone, Copy)]
-struct Tiles(usize);
+pub(super) struct Tiles(pub usize);
 
 impl Tiles {
-    fn count(self) -> usize {
+    pub fn count(self) -> usize {
         self.0.div_ceil(TILE_ROWS)
     }
 
@@ -161,7 +167,7 @@ impl Tiles {
         }
     }
 
-    fn rows(self, index: usize) -> Range<usize> {
+    pub fn rows(self, index: usize) -> Range<usize> {
         let start = index * TILE_ROWS;
         let last = self.0 - self.last();
         match self.count() - index {
@@ -173,13 +179,15 @@ impl Tiles {
 }
 
 /// A part: those columns of Y, and those rows of the group.
-struct Tiled<'p, 'a, A, B> {
-    product: &'p Product<'a, A, B>,
-    group: Range<usize>,
-    a: &'p [f32],
-    rows: Range<usize>,
-    columns: Range<usize>,
-    room: &'p mut [f32],
+pub(super) struct Tiled<'p, 'a, A, B> {
+    pub product: &'p Product<'a, A, B>,
+    pub group: Range<usize>,
+    /// As [`CopyA`] has made it.
+    pub a: &'p [f32],
+    pub rows: Range<usize>,
+    pub columns: Range<usize>,
+    /// For two times [`B_ROOM`], and the sums, from a cache line on.
+    pub room: &'p mut [f32],
 }
 
 impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
@@ -216,7 +224,6 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
             }
         };
         let tiles = Tiles(rows.len());
-        let together = Together::detect();
         let count = k.div_ceil(BLOCK_DEPTH) * across;
         match count {
             0 => sums.fill(0.0),
@@ -230,46 +237,27 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
             // Those that come next are copied meanwhile, each piece a tile after it was asked for.
             let following = (index + 1 < count).then(|| panels_at(index + 1));
             let each = following.as_ref().map_or(0, Panels::steps);
-            let each =
-                each.div_ceil(several.div_ceil(together.panels) * tiles.count().div_ceil(together.tiles));
+            let each = each.div_ceil(several * tiles.count());
             let mut fetched = 0;
             let mut copied = 0;
-            for panel in (0..several).step_by(together.panels) {
-                let panels = panel..several.min(panel + together.panels);
-                let b = &current[panels.start * depth * TILE_COLUMNS..panels.end * depth * TILE_COLUMNS];
-                let before = index % across * PANELS;
-                let sums =
-                    &mut sums[(before + panels.start) * panel_sums..(before + panels.end) * panel_sums];
-                let mut tile = 0;
-                while tile < tiles.count() {
-                    let lines = following.as_ref().map_or_else(Lines::none, |following| {
+            let of_panels = sums.chunks_exact_mut(panel_sums).skip(index % across * PANELS);
+            for (b, sums) in current
+                .chunks_exact(depth * TILE_COLUMNS)
+                .take(several)
+                .zip(of_panels)
+            {
+                for tile in 0..tiles.count() {
+                    if let Some(following) = &following {
                         let steps = fetched..following.steps().min(fetched + each);
                         following.copy::<S>(copied..fetched, next);
                         copied = fetched;
                         fetched = steps.end;
-                        following.lines(steps)
-                    });
-                    let mut rows = tiles.rows(tile);
-                    tile += 1;
-                    // Of full height alone.
-                    if together.tiles == 2 && rows.len() == TILE_ROWS && tile < tiles.count() {
-                        let after = tiles.rows(tile);
-                        if after.len() == TILE_ROWS {
-                            rows.end = after.end;
-                            tile += 1;
-                        }
+                        following.fetch::<S>(steps);
                     }
+                    let rows = tiles.rows(tile);
+                    let sums = &mut sums[rows.start * TILE_COLUMNS..rows.end * TILE_COLUMNS];
                     let a = &a[rows.start * depth..rows.end * depth];
-                    let sums = &mut sums[rows.start * TILE_COLUMNS..];
-                    let lines = (product.b.elements, lines);
-                    together.add::<S, B>(
-                        lines,
-                        (a, rows.len()),
-                        b,
-                        depth,
-                        (sums, panel_sums),
-                        now.depths.start == 0,
-                    );
+                    add_rows::<S>(a, b, sums, now.depths.start == 0);
                 }
             }
             if let Some(following) = following {
@@ -278,14 +266,27 @@ impl<A: Stored, B: Stored> Kernel for Tiled<'_, '_, A, B> {
             std::mem::swap(&mut current, &mut next);
         }
         // What there was of B is not needed any more.
-        let whole_row = &mut current[..columns.len().next_multiple_of(TILE_COLUMNS)];
-        for row in 0..rows.len() {
-            let of_panels = sums.chunks_exact(panel_sums);
+        product.write_rows(group.start + rows.start, rows.len(), columns, sums, current);
+    }
+}
+
+impl<A, B> Product<'_, A, B> {
+    /// Gives away `sums`, [panel][row][16], of `height` rows from one on. `room` has a row.
+    pub fn write_rows(
+        &self,
+        first: usize,
+        height: usize,
+        columns: Range<usize>,
+        sums: &[f32],
+        room: &mut [f32],
+    ) {
+        let whole_row = &mut room[..columns.len().next_multiple_of(TILE_COLUMNS)];
+        for row in 0..height {
+            let of_panels = sums.chunks_exact(height * TILE_COLUMNS);
             for (to, sums) in whole_row.chunks_exact_mut(TILE_COLUMNS).zip(of_panels) {
                 to.copy_from_slice(&sums[row * TILE_COLUMNS..][..TILE_COLUMNS]);
             }
-            let row = group.start + rows.start + row;
-            (product.write)(row, columns.start, &whole_row[..columns.len()]);
+            (self.write)(first + row, columns.start, &whole_row[..columns.len()]);
         }
     }
 }
@@ -382,61 +383,23 @@ fn copy_rows<S: Lanes, A: Stored>(
 /// Some panels of B, at most [`PANELS`], and at most [`BLOCK_DEPTH`] rows of them. They are copied as
 /// [panel][depth][16], zeros behind the last column, in steps: a row of all panels, or where B
 /// lies by its columns four columns, so that a cache line is not written sixteen times.
-struct Panels<'a, B> {
-    b: Matrix<'a, B>,
-    sizes: (usize, usize, usize),
-    depths: Range<usize>,
-    columns: Range<usize>,
+#[derive(Clone)]
+pub(super) struct Panels<'a, B> {
+    pub b: Matrix<'a, B>,
+    pub sizes: (usize, usize, usize),
+    pub depths: Range<usize>,
+    pub columns: Range<usize>,
 }
-
-/// Cache lines of rows of equal length, as bytes from the first element of B on; there may be some
-/// behind its end.
-pub(super) struct Lines {
-    row: usize,
-    stride: usize,
-    /// Of a row.
-    each: usize,
-    line: usize,
-    left: usize,
-}
-
-impl Lines {
-    fn none() -> Self {
-        Lines {
-            row: 0,
-            stride: 0,
-            each: 0,
-            line: 0,
-            left: 0,
-        }
-    }
-}
-
-impl Iterator for Lines {
-    type Item = usize;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<usize> {
-        self.left = self.left.checked_sub(1)?;
-        if self.line == self.each {
-            (self.line, self.row) = (0, self.row + self.stride);
-        }
-        self.line += 1;
-        Some(self.row + (self.line - 1) * LINE_BYTES)
-    }
-
-    #[inline(always)]
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
-    }
-}
-
-impl ExactSizeIterator for Lines {}
 
 /// Columns of a step, where B lies by them.
 const STEP: usize = 4;
 
 impl<B: Stored> Panels<'_, B> {
+    /// Copies them whole.
+    pub fn copy_all(&self, to: &mut [f32]) {
+        run(CopyAll(self, to));
+    }
+
     fn steps(&self) -> usize {
         match self.b.transposed {
             true => self.columns.len().div_ceil(STEP),
@@ -444,28 +407,25 @@ impl<B: Stored> Panels<'_, B> {
         }
     }
 
-    /// The cache lines that steps read.
+    /// Asks for what steps read.
     #[inline(always)]
-    fn lines(&self, steps: Range<usize>) -> Lines {
+    fn fetch<S: Lanes>(&self, steps: Range<usize>) {
         let (_, k, n) = self.sizes;
-        let (row, rows, stride, len) = match self.b.transposed {
-            true => {
-                let first = (self.columns.start + steps.start * STEP) * k + self.depths.start;
-                (first, steps.len() * STEP, k, self.depths.len())
+        let line = LINE_BYTES / size_of::<B>();
+        for step in steps {
+            if self.b.transposed {
+                for column in 0..STEP {
+                    let first = (self.columns.start + step * STEP + column) * k + self.depths.start;
+                    for at in (0..self.depths.len()).step_by(line) {
+                        S::prefetch(self.b.elements, first + at);
+                    }
+                }
+            } else {
+                let first = (self.depths.start + step) * n + self.columns.start;
+                for at in (0..self.columns.len()).step_by(line) {
+                    S::prefetch(self.b.elements, first + at);
+                }
             }
-            false => {
-                let first = (self.depths.start + steps.start) * n + self.columns.start;
-                (first, steps.len(), n, self.columns.len())
-            }
-        };
-        let size = size_of::<B>();
-        let each = (len * size).div_ceil(LINE_BYTES);
-        Lines {
-            row: row * size,
-            stride: stride * size,
-            each,
-            line: 0,
-            left: rows * each,
         }
     }
 
@@ -536,60 +496,14 @@ impl<B: Stored> Panels<'_, B> {
     }
 }
 
-/// Tiles and panels that are multiplied together.
-#[derive(Clone, Copy)]
-struct Together {
-    tiles: usize,
-    panels: usize,
-    #[cfg(target_arch = "x86_64")]
-    wide: bool,
-}
+struct CopyAll<'p, 'a, B>(&'p Panels<'a, B>, &'p mut [f32]);
 
-impl Together {
-    fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let wide = avx512::is_there();
-            let several = if wide { 2 } else { 1 };
-            Together {
-                tiles: several,
-                panels: several,
-                wide,
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        Together { tiles: 1, panels: 1 }
-    }
+impl<B: Stored> Kernel for CopyAll<'_, '_, B> {
+    type Output = ();
 
-    /// Adds the products of rows of A with panels of B to the sums, which are 0 if they are the `first`;
-    /// those of a second panel begin `beside` elements later. Asks for lines of B meanwhile.
     #[inline(always)]
-    fn add<S: Lanes, B: Stored>(
-        self,
-        (elements, lines): (&[B], Lines),
-        (a, rows): (&[f32], usize),
-        b: &[f32],
-        depth: usize,
-        (sums, beside): (&mut [f32], usize),
-        first: bool,
-    ) {
-        #[cfg(target_arch = "x86_64")]
-        if self.wide {
-            let block = avx512::Block {
-                a,
-                rows,
-                b,
-                depth,
-                from: elements.as_ptr().cast(),
-            };
-            // SAFETY: `wide` only where they are there.
-            return unsafe { block.add(sums, beside, first, lines) };
-        }
-        for line in lines {
-            S::prefetch(elements, line / size_of::<B>());
-        }
-        debug_assert!(sums.len() <= beside);
-        add_rows::<S>(a, b, &mut sums[..rows * TILE_COLUMNS], first);
+    fn run<S: Lanes>(self) {
+        self.0.copy::<S>(0..self.0.steps(), self.1);
     }
 }
 
