@@ -1224,13 +1224,13 @@ oxp_status oxp_pipeline_open_memory(const oxp_runtime *runtime,
 
 /**
  * What opening the package in the folder at `path` with `options`, which may be NULL, would take, from
- * file sizes, without loading it. Of the options "variant" counts. `weight_bytes`, which may be NULL, gets the bytes of all weights; `buffer`
- * gets JSON, {"weight_bytes": N, "components": [{"name", "file", "weight_bytes"}, ...]}, by
+ * file sizes, without loading it. Of the options "variant" counts. `weight_bytes`, which may be NULL,
+ * gets the bytes of all weights; `buffer` gets JSON, {"weight_bytes": N, "components": [{"name", "file", "weight_bytes"}, ...]}, by
  * the rule of strings out. `runtime` may be NULL.
  *
  * Errors: OXP_ERR_IO, OXP_ERR_INVALID_PACKAGE, OXP_ERR_UNSUPPORTED,
- * OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
- * OXP_ERR_INVALID_HANDLE.
+ * OXP_ERR_INVALID_ARGUMENT (options of another kind), OXP_ERR_BUFFER_TOO_SMALL,
+ * OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY (the options).
  */
 oxp_status oxp_pipeline_estimate_copy(const oxp_runtime *runtime,
                                       const char *path,

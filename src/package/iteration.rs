@@ -7,7 +7,7 @@ use super::resolve::{find_symbol, mismatch, port_index};
 use super::roles::{Roles, is_float, is_integer};
 use super::scheduler::Scheduler;
 use super::spec::{Guidance, InputDim, InputSource, InputSpec, Iteration, LoopState};
-use super::structure::{Loop, Structure};
+use super::structure::{Loop, Structure, state_edges};
 use super::{Location, PackageError, PackageErrorKind};
 
 /// When a denoiser runs. Its steps are those of the run if no tokens are and it is the last; else
@@ -34,11 +34,7 @@ pub(super) fn looped_input(structure: &Structure, of: usize, port: &str) -> Opti
         denoiser,
         first_state,
     } = structure.loops.get(of)?;
-    let declaration = &structure.declaration;
-    let mut loops = declaration
-        .edges
-        .iter()
-        .filter(|edge| declaration.ends(edge) == Some((*denoiser, *denoiser)));
+    let mut loops = state_edges(&structure.declaration, *denoiser);
     let place = loops.position(|edge| edge.to.value.port == port)?;
     Some(first_state + place)
 }

@@ -289,10 +289,22 @@ fn find_loops(declaration: &Declaration) -> Result<Vec<Loop>, PackageError> {
             denoiser,
             first_state,
         });
-        let carries = |edge: &&EdgeDeclaration| declaration.ends(edge) == Some((denoiser, denoiser));
-        first_state += declaration.edges.iter().filter(carries).count();
+        first_state += state_edges(declaration, denoiser).count();
     }
     Ok(loops)
+}
+
+/// The edges of a denoiser to itself that carry a state from step to step, in their order. One from an
+/// input that such an edge feeds hands the same state on to another input.
+pub(super) fn state_edges(
+    declaration: &Declaration,
+    denoiser: usize,
+) -> impl Iterator<Item = &EdgeDeclaration> {
+    let own = move |edge: &&EdgeDeclaration| declaration.ends(edge) == Some((denoiser, denoiser));
+    declaration.edges.iter().filter(own).filter(move |edge| {
+        let mut others = declaration.edges.iter().filter(own);
+        !others.any(|other| !std::ptr::eq(other, *edge) && other.to.value.port == edge.from.value.port)
+    })
 }
 
 /// The component that an iterative strategy is about: named by it, or the only one that can

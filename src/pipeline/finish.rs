@@ -70,6 +70,7 @@ impl Run {
             .check(spec, &self.pool, |index, _| asked(index) || is_stale(index));
         self.activity.checked = false;
         checked?;
+        self.forget_inactive();
         let prompt = self.run_stale(&[Phase::PromptOnly], is_stale, control);
         self.settle(prompt)?;
         self.publish_output_ids()?;

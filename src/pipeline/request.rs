@@ -1,5 +1,5 @@
 use crate::component::{Port, TensorView};
-use crate::package::{ComponentSpec, InputSource, LoopState, NestedFeed, OutputRef, PipelineSpec};
+use crate::package::{ComponentSpec, InputSource, LoopState, NestedFeed, OutputRef, Phase, PipelineSpec};
 
 use super::pool::Pool;
 use super::{PipelineError, RequestError};
@@ -129,15 +129,20 @@ impl Activity {
     }
 }
 
-/// Of each component, whether one of those that are asked for reads what comes of it.
+/// Of each component, whether one of those that are asked for reads what comes of it, itself or
+/// through components of the prompt, which can be run again.
 pub(super) fn feeding(spec: &PipelineSpec, asked: impl Fn(usize) -> bool) -> Vec<bool> {
     let mut feeding = vec![false; spec.components.len()];
     // Readers before what they read.
     for &index in spec.order.iter().rev() {
-        if !asked(index) && feeding.get(index) != Some(&true) {
+        let Some(component) = spec.components.get(index) else {
+            continue;
+        };
+        let goes_on = component.phase == Phase::PromptOnly && feeding.get(index) == Some(&true);
+        if !asked(index) && !goes_on {
             continue;
         }
-        let inputs = spec.components.get(index).into_iter().flat_map(|one| &one.inputs);
+        let inputs = &component.inputs;
         for input in inputs {
             let from = match input.source {
                 InputSource::Edge(from) => Some(from.component),

@@ -247,12 +247,17 @@ impl Run {
         let spec = &pipeline.shared().spec;
         let in_step = |_, component: &ComponentSpec| STEP_PHASES.contains(&component.phase);
         self.activity.check(spec, &self.pool, in_step)?;
+        self.forget_inactive();
+        Ok(())
+    }
+
+    /// Nothing reads what components have left behind whose modality has gone.
+    pub(super) fn forget_inactive(&mut self) {
         for (index, active) in self.activity.active.iter().enumerate() {
             if !active {
                 self.pool.forget_outputs(index);
             }
         }
-        Ok(())
     }
 
     /// Keeps what a pass wrote, or forgets it.

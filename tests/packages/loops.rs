@@ -302,3 +302,24 @@ pipeline:
         assert_eq!(get(&run, "large.b"), [100.0 + 18.0 + 3.0, 200.0 + 18.0 + 3.0]);
     });
 }
+
+#[test]
+fn a_loop_may_hand_its_state_to_two_of_its_inputs() {
+    let edge = "    - {from: small.a, to: small.shift}\n";
+    for place in ["    - {from: small.a_next", "    - {from: small.a, to: up.x}"] {
+        let metadata = CASCADE.replacen(place, &format!("{edge}{place}"), 1);
+        assert_ne!(metadata, CASCADE);
+        cascade(&metadata).for_each_mix(|pipeline| {
+            let mut run = Run::new(pipeline, &RunSettings::default()).unwrap();
+            set(&mut run, "small.a", [1.0, -2.0]);
+            set(&mut run, "large.b", [100.0, 200.0]);
+            // Twice 2 a + t.
+            let draft = [2.0 * 11.0 + 7.0, 2.0 * 5.0 + 7.0];
+            for done in 1..=3u8 {
+                run.step(&RunControl::default()).unwrap();
+                assert_eq!(get(&run, "small.a"), draft);
+                assert_eq!(get(&run, "large.b"), refined(draft, done));
+            }
+        });
+    }
+}

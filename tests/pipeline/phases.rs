@@ -521,3 +521,105 @@ fn positions_by_a_processor_and_behind_them() {
         assert_eq!(steps(&mut run, 2), [12, 19]);
     }
 }
+
+/// y = the features, and 7.
+fn projector() -> Fake {
+    Fake::new(io(&["features:float32[1,n]"], &["y:float32[1,m]"]), |call| {
+        let y = [call.floats("features"), vec![7.0]].concat();
+        Ok(vec![("y", float_tensor(&[1, y.len() as i64], &y))])
+    })
+}
+
+#[test]
+fn what_came_of_an_image_goes_with_it_at_the_end_too() {
+    let yaml = VISION
+        .replace("OPTIONAL", "")
+        .replace("vision.features, to: decoder.features}", "vision.features, to: projector.features}\n    - {from: projector.y, to: decoder.features}\n    - {from: projector.y, to: last.x}")
+        .replace("    decoder:\n", "    last: {filename: l.onnx}\n    projector:\n      filename: p.onnx\n      io: {IO}\n    decoder:\n")
+        .replace("IO", ZEROS)
+        + "    last: {run_on: final_only}\n";
+    let encoder = Fake::new(io(&["pixels:float32[1,n]"], &["features:float32[1,n]"]), |call| {
+        Ok(vec![(
+            "features",
+            call.tensor("pixels").view().to_tensor().unwrap(),
+        )])
+    });
+    let inputs = [
+        "input_ids:int64[1,s]",
+        "features:float32[1,n]",
+        "past:float32[1,2,p,1]",
+    ];
+    let decoder = Fake::new(
+        io(&inputs, &DECODER_OUTPUTS),
+        decoder_body(|call| call.floats("features").iter().sum::<f32>() as i64),
+    );
+    let last = Fake::new(io(&["x:float32[1,n]"], &["sum:float32[1]"]), |call| {
+        Ok(vec![(
+            "sum",
+            float_tensor(&[1], &[call.floats("x").iter().sum()]),
+        )])
+    });
+    let sessions = vec![
+        ("vision", encoder),
+        ("last", last),
+        ("projector", projector()),
+        ("decoder", decoder),
+    ];
+    let pipeline = open(&yaml, sessions).unwrap();
+    let control = RunControl::default();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.set_input("vision.pixels", float_tensor(&[1, 2], &[1.0, 4.0]).view())
+        .unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    assert_eq!(steps(&mut run, 1), continuation(&PROMPT, 1, 12));
+    run.finish(&control).unwrap();
+    assert_eq!(floats(run.get_tensor("last.sum").unwrap()), [12.0]);
+    run.clear_input("vision.pixels").unwrap();
+    run.finish(&control).unwrap();
+    assert_eq!(floats(run.get_tensor("last.sum").unwrap()), [7.0]);
+    let whole = run.tokens().to_vec();
+    assert_eq!(steps(&mut run, 1), continuation(&whole, 1, 7));
+}
+
+/// The decoder has made its tokens already.
+#[test]
+fn the_end_does_not_ask_for_what_only_the_decoder_reads() {
+    let yaml = VISION
+        .replace("OPTIONAL", "")
+        .replace(", when_present: image", "")
+        .replace("  dataflow:\n", "    vocoder: {filename: o.onnx, type: vocoder}\n  dataflow:\n    - {from: decoder.output_ids, to: vocoder.codes}\n")
+        + "    vocoder: {run_on: final_only}\n";
+    let encoder = Fake::new(io(&["pixels:float32[1,n]"], &["features:float32[1,n]"]), |call| {
+        Ok(vec![(
+            "features",
+            call.tensor("pixels").view().to_tensor().unwrap(),
+        )])
+    });
+    let runs = encoder.watch();
+    let inputs = [
+        "input_ids:int64[1,s]",
+        "features:float32[1,n]",
+        "past:float32[1,2,p,1]",
+    ];
+    let decoder = Fake::new(
+        io(&inputs, &DECODER_OUTPUTS),
+        decoder_body(|call| call.floats("features").iter().sum::<f32>() as i64),
+    );
+    let vocoder = Fake::new(io(&["codes:int64[1,n]"], &["length:float32[1]"]), |call| {
+        Ok(vec![(
+            "length",
+            float_tensor(&[1], &[call.tensor("codes").shape()[1] as f32]),
+        )])
+    });
+    let sessions = vec![("vision", encoder), ("decoder", decoder), ("vocoder", vocoder)];
+    let pipeline = open(&yaml, sessions).unwrap();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.set_input("vision.pixels", float_tensor(&[1, 1], &[2.0]).view())
+        .unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    steps(&mut run, 3);
+    run.clear_input("vision.pixels").unwrap();
+    run.finish(&RunControl::default()).unwrap();
+    assert_eq!(floats(run.get_tensor("vocoder.length").unwrap()), [3.0]);
+    assert_eq!(runs.runs(), 1);
+}
