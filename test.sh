@@ -24,11 +24,12 @@ step() {
     "$@"
 }
 
-step "tools" scripts/install-tools.sh rust rustfmt clippy cc c++ cmake ninja pkg-config python valgrind
+step "tools" scripts/install-tools.sh rust rustfmt clippy cc c++ cmake ninja pkg-config python valgrind mono npm
 step "ONNX Runtime" scripts/fetch-onnxruntime.sh
 step "ONNX node tests" scripts/fetch-onnx-tests.sh
 step "real model" scripts/fetch-model.sh
 step "real graphs" scripts/fetch-real-graphs.sh
+step ".NET" scripts/fetch-dotnet.sh
 
 step "model converter" "$(scripts/python-env.sh)" -m unittest discover tools
 step "format" cargo fmt --check
