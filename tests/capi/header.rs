@@ -64,8 +64,15 @@ const SOURCES: [&str; 19] = [
 ];
 const MORE_SOURCES: [&str; 2] = ["decode_stream", "chat"];
 
+pub fn sources() -> impl Iterator<Item = PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi");
+    SOURCES
+        .into_iter()
+        .chain(MORE_SOURCES)
+        .map(move |name| folder.join(format!("{name}.rs")))
+}
+
 fn generate() -> String {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = Config {
         language: Language::C,
         cpp_compat: true,
@@ -81,8 +88,8 @@ fn generate() -> String {
         ..Config::default()
     };
     let mut builder = Builder::new().with_config(config);
-    for source in SOURCES.iter().chain(&MORE_SOURCES) {
-        builder = builder.with_src(here.join(format!("src/capi/{source}.rs")));
+    for source in sources() {
+        builder = builder.with_src(source);
     }
     let mut header = Vec::new();
     builder

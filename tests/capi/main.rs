@@ -5,6 +5,9 @@
 mod compiler;
 mod copies;
 mod cpp;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod csharp;
+mod csharp_source;
 mod exports;
 mod fixtures;
 mod header;

@@ -338,6 +338,45 @@ pipeline:
     }
 }
 
+/// Writes a package that the chat examples talk with. Token k is followed by k + 1 modulo
+/// `modulus`: 8 ends after 7, the end of text, 6 never. The prompt is the words of all messages.
+pub fn write_chat_package(folder: &Path, modulus: i64) {
+    let decoder = Model::new()
+        .opset("", 17)
+        .input("input_ids", INT64, "[1, s]")
+        .output("logits", FLOAT, "[1, s, 8]")
+        .initializer(Tensor::ints("one", &[], &[1]))
+        .initializer(Tensor::ints("modulus", &[], &[modulus]))
+        .initializer(Tensor::ints("depth", &[1], &[8]))
+        .initializer(Tensor::floats("values", &[2], &[0.0, 1.0]))
+        .node(Node::new("Add", &["input_ids", "one"], &["next"]))
+        .node(Node::new("Mod", &["next", "modulus"], &["id"]))
+        .node(Node::new("OneHot", &["id", "depth", "values"], &["logits"]));
+    let metadata = "\
+schema_version: v1
+tokens:
+  eos_token_id: [7]
+pipeline:
+  models:
+    decoder:
+      filename: decoder.onnx
+      type: decoder
+      tokenizer: tokenizer.json
+      io: {token_input: input_ids, logits_output: logits}
+  strategy: {kind: autoregressive, decoder: decoder}
+";
+    let config =
+        r#"{"eos_token": "</s>", "chat_template": "{% for m in messages %}{{ m.content }} {% endfor %}"}"#;
+    for (name, bytes) in [
+        ("decoder.onnx", decoder.encode()),
+        ("inference_metadata.yaml", metadata.into()),
+        ("tokenizer.json", TOKENIZER.into()),
+        ("tokenizer_config.json", config.into()),
+    ] {
+        fs::write(folder.join(name), bytes).expect("a file can be written");
+    }
+}
+
 /// Writes a package of one slow component, which runs once.
 pub fn write_slow_package(folder: &Path) {
     let metadata = "\

@@ -52,7 +52,7 @@ pub fn scratch(name: &str) -> PathBuf {
 
 /// A folder that a program is linked against: the library under the two names that an
 /// installation gives it.
-fn library_folder() -> &'static Path {
+pub fn library_folder() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let folder = scratch("library");
         let library = compiler::library();
@@ -114,6 +114,18 @@ pub fn guided_package_folder() -> &'static Path {
         folder
     });
     &FOLDER
+}
+
+/// The packages of [`models::write_chat_package`], made once: one that ends, one that does not.
+pub fn chat_package_folders() -> &'static [PathBuf; 2] {
+    static FOLDERS: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
+        [("chat_package", 8), ("endless_package", 6)].map(|(name, modulus)| {
+            let folder = scratch(name);
+            models::write_chat_package(&folder, modulus);
+            folder
+        })
+    });
+    &FOLDERS
 }
 
 /// The package of [`models::write_media_package`], made once.

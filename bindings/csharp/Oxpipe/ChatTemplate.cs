@@ -1,0 +1,68 @@
+using System;
+
+namespace Oxpipe
+{
+    /// <summary>A Hugging Face chat template (Jinja). Any thread, any number of calls at once.</summary>
+    public sealed unsafe class ChatTemplate : IDisposable
+    {
+        private readonly ChatTemplateHandle handle = new ChatTemplateHandle();
+
+        internal ChatTemplate(Pipeline pipeline)
+        {
+            using (var lease = new Lease(pipeline.Handle))
+            {
+                oxp_chat_template* made;
+                oxp_error* error;
+                int status = NativeMethods.oxp_chat_template_open_pipeline((oxp_pipeline*)lease.Pointer, &made, &error);
+                Calls.Check(status, error);
+                handle.Own(made);
+            }
+        }
+
+        /// <summary>Parses a template. The tokenizer, which may be null, gives the special tokens that it may write.</summary>
+        public ChatTemplate(string source, Tokenizer tokenizer = null)
+        {
+            using (var lease = new Lease(tokenizer?.Handle))
+            using (var text = new Utf8Text(source ?? throw new ArgumentNullException(nameof(source))))
+            {
+                oxp_chat_template* made;
+                oxp_error* error;
+                int status = NativeMethods.oxp_chat_template_create(
+                    text.Bytes, text.Length, (oxp_tokenizer*)lease.Pointer, &made, &error);
+                Calls.Check(status, error);
+                handle.Own(made);
+            }
+        }
+
+        /// <summary>
+        /// The prompt of a conversation. Everything is JSON: the messages an array of {"role",
+        /// "content"}, the tools, which may be null, an array, extra, which may be null, an object
+        /// of more template variables. Append the prompt without addSpecial.
+        /// </summary>
+        public string Render(string messages, bool addGenerationPrompt = true, string tools = null, string extra = null)
+        {
+            using (var lease = new Lease(handle))
+            using (var messagesText = new Utf8Text(messages ?? throw new ArgumentNullException(nameof(messages))))
+            using (var toolsText = new Utf8Text(tools))
+            using (var extraText = new Utf8Text(extra))
+            {
+                var template = (oxp_chat_template*)lease.Pointer;
+                byte* messagesBytes = messagesText.Bytes;
+                ulong messagesLength = messagesText.Length;
+                byte* toolsBytes = toolsText.Bytes;
+                ulong toolsLength = toolsText.Length;
+                byte* extraBytes = extraText.Bytes;
+                ulong extraLength = extraText.Length;
+                return Calls.CopyText((byte* buffer, ulong capacity, ulong* needed, oxp_error** error) =>
+                    NativeMethods.oxp_chat_template_render_copy(
+                        template, messagesBytes, messagesLength, toolsBytes, toolsLength, extraBytes, extraLength,
+                        addGenerationPrompt ? 1 : 0, buffer, capacity, needed, error));
+            }
+        }
+
+        public void Dispose()
+        {
+            handle.Dispose();
+        }
+    }
+}

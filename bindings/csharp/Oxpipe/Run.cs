@@ -1,0 +1,514 @@
+using System;
+using System.Collections.Generic;
+using System.Runtime.InteropServices;
+using System.Threading;
+
+namespace Oxpipe
+{
+    /// <summary>Reads the logits for as long as they last, which is until this returns.</summary>
+    public delegate TResult LogitsReader<out TResult>(ReadOnlySpan<float> logits);
+
+    /// <summary>
+    /// One request to a pipeline: its tokens, inputs, values and KV cache. One call at a time, on
+    /// any thread: a call that overlaps another, or comes from a callback of one, fails with
+    /// Status.Busy. A call that fails leaves the run as it was.
+    /// </summary>
+    public sealed unsafe class Run : IDisposable
+    {
+        private static readonly NativeMethods.oxp_run_generate_on_event_delegate EventThunk = OnEvent;
+
+        private readonly RunHandle handle = new RunHandle();
+        private int busy;
+
+        internal Run(Pipeline pipeline, RunOptions options)
+        {
+            Pipeline = pipeline;
+            using (var pipelineLease = new Lease(pipeline.Handle))
+            using (var optionsLease = new Lease(options?.Handle))
+            {
+                oxp_run* made;
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_create(
+                    (oxp_pipeline*)pipelineLease.Pointer, (oxp_options*)optionsLease.Pointer, &made, &error);
+                Calls.Check(status, error);
+                handle.Own(made);
+            }
+        }
+
+        /// <summary>What it is a run of. It may be disposed of before the run.</summary>
+        public Pipeline Pipeline { get; }
+
+        /// <summary>Appends prompt tokens. After a finished answer this starts the next turn.</summary>
+        public void AppendTokens(ReadOnlySpan<int> tokens)
+        {
+            using (var call = new Call(this))
+            fixed (int* ids = &MemoryMarshal.GetReference(tokens))
+            {
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_append_tokens(call.Run, ids, (ulong)tokens.Length, &error), error);
+            }
+        }
+
+        /// <summary>
+        /// Encodes and appends text; gives how many tokens it became. With addSpecial the tokenizer
+        /// adds its own special tokens, which a rendered chat template has already.
+        /// </summary>
+        public int AppendText(string text, bool addSpecial = false)
+        {
+            using (var utf8 = new Utf8Text(text ?? throw new ArgumentNullException(nameof(text))))
+            {
+                return AppendUtf8(new ReadOnlySpan<byte>(utf8.Bytes, checked((int)utf8.Length)), addSpecial);
+            }
+        }
+
+        /// <summary>As AppendText, of text that is UTF-8 already.</summary>
+        public int AppendUtf8(ReadOnlySpan<byte> text, bool addSpecial = false)
+        {
+            using (var call = new Call(this))
+            fixed (byte* bytes = &MemoryMarshal.GetReference(text))
+            {
+                byte nothing;
+                ulong count;
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_append_text(
+                    call.Run, text.IsEmpty ? &nothing : bytes, (ulong)text.Length, addSpecial ? 1 : 0, &count, &error);
+                Calls.Check(status, error);
+                return checked((int)count);
+            }
+        }
+
+        /// <summary>Sets an input that the request brings, "vision_encoder.pixel_values". It is copied at once.</summary>
+        public void SetInput<T>(string address, ReadOnlySpan<T> data, params long[] shape) where T : struct
+        {
+            fixed (byte* bytes = &MemoryMarshal.GetReference(MemoryMarshal.AsBytes(data)))
+            fixed (long* dims = shape)
+            {
+                var tensor = new oxp_tensor_in
+                {
+                    struct_size = (uint)sizeof(oxp_tensor_in),
+                    dtype = (uint)DataTypes.Of<T>(),
+                    data = bytes,
+                    byte_len = (ulong)MemoryMarshal.AsBytes(data).Length,
+                    shape = dims,
+                    rank = (uint)shape.Length,
+                };
+                SetInput(address, &tensor);
+            }
+        }
+
+        /// <summary>As above, from an array.</summary>
+        public void SetInput<T>(string address, T[] data, params long[] shape) where T : struct
+        {
+            SetInput(address, new ReadOnlySpan<T>(data), shape);
+        }
+
+        public void SetInput(string address, Tensor tensor)
+        {
+            using (var pins = new Pins())
+            {
+                oxp_tensor_in view = pins.Input(tensor);
+                SetInput(address, &view);
+            }
+        }
+
+        private void SetInput(string address, oxp_tensor_in* tensor)
+        {
+            using (var call = new Call(this))
+            using (var text = new Utf8Text(address ?? throw new ArgumentNullException(nameof(address))))
+            {
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_set_input(call.Run, text.Bytes, text.Length, tensor, &error), error);
+            }
+        }
+
+        /// <summary>Takes an input back.</summary>
+        public void ClearInput(string address)
+        {
+            using (var call = new Call(this))
+            using (var text = new Utf8Text(address ?? throw new ArgumentNullException(nameof(address))))
+            {
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_clear_input(call.Run, text.Bytes, text.Length, &error), error);
+            }
+        }
+
+        /// <summary>Feeds what has not run yet, chooses a token and appends it.</summary>
+        public StepEvent Step(CancellationToken cancellationToken = default(CancellationToken))
+        {
+            using (var cancel = new CancelScope(cancellationToken))
+            {
+                return Step(cancel, cancellationToken);
+            }
+        }
+
+        internal StepEvent Step(CancelScope cancel, CancellationToken cancellationToken)
+        {
+            using (var call = new Call(this))
+            {
+                var step = new oxp_event { struct_size = (uint)sizeof(oxp_event) };
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_step(call.Run, &step, cancel.Pointer, &error);
+                Calls.Check(status, error, cancellationToken);
+                return new StepEvent(&step);
+            }
+        }
+
+        /// <summary>
+        /// Steps until the run is finished; the callback, which may be null, is told each step on
+        /// this thread. If it returns false the call ends after that step and gives
+        /// FinishReason.None, unless the run was finished by it. What it throws is thrown here.
+        /// </summary>
+        public FinishReason Generate(
+            StepCallback onStep = null, CancellationToken cancellationToken = default(CancellationToken))
+        {
+            using (var cancel = new CancelScope(cancellationToken))
+            using (var call = new Call(this))
+            using (var callback = new Callback<StepCallback>(onStep))
+            {
+                uint reason;
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_generate(
+                    call.Run, &reason, onStep == null ? null : EventThunk, (void*)callback.UserData, cancel.Pointer, &error);
+                try
+                {
+                    if (callback.HasStopped && status == NativeMethods.OXP_ERR_CANCELLED)
+                    {
+                        NativeMethods.oxp_error_free(error);
+                        return StatsOf(call.Run).FinishReason;
+                    }
+                    Calls.Check(status, error, cancellationToken);
+                }
+                finally
+                {
+                    // What the callback has thrown comes before what the library made of that.
+                    callback.Rethrow();
+                }
+                return (FinishReason)reason;
+            }
+        }
+
+        /// <summary>
+        /// The steps until the run is finished, each made when it is asked for, on the thread pool:
+        /// <c>await foreach (StepEvent step in run.GenerateAsync(token))</c>. Steps that were made
+        /// have happened, also if the loop is left. A requested token ends the step under way with
+        /// OperationCanceledException; the run is then as before that step.
+        /// </summary>
+        public IAsyncEnumerable<StepEvent> GenerateAsync(
+            CancellationToken cancellationToken = default(CancellationToken))
+        {
+            return new StepStream<StepEvent>(this, step => step, cancellationToken);
+        }
+
+        /// <summary>As GenerateAsync, the pieces of text, each at least a character long.</summary>
+        public IAsyncEnumerable<string> GenerateTextAsync(
+            CancellationToken cancellationToken = default(CancellationToken))
+        {
+            return new StepStream<string>(this, step => step.Text.Length > 0 ? step.Text : null, cancellationToken);
+        }
+
+        /// <summary>Feeds what has not run yet and stops before a token is chosen: see UseLogits and ForceToken.</summary>
+        public void Forward(CancellationToken cancellationToken = default(CancellationToken))
+        {
+            using (var cancel = new CancelScope(cancellationToken))
+            using (var call = new Call(this))
+            {
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_forward(call.Run, cancel.Pointer, &error);
+                Calls.Check(status, error, cancellationToken);
+            }
+        }
+
+        /// <summary>
+        /// Makes a token the choice from the current logits: after Forward it is appended, after
+        /// Step it takes the place of the token that the step chose.
+        /// </summary>
+        public StepEvent ForceToken(int token)
+        {
+            using (var call = new Call(this))
+            {
+                var step = new oxp_event { struct_size = (uint)sizeof(oxp_event) };
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_force_token(call.Run, token, &step, &error), error);
+                return new StepEvent(&step);
+            }
+        }
+
+        /// <summary>Keeps the first tokens and forgets the others. 0 starts over; inputs stay set.</summary>
+        public void Rewind(long length)
+        {
+            if (length < 0)
+            {
+                throw new ArgumentOutOfRangeException(nameof(length), length, "a length is not negative");
+            }
+            using (var call = new Call(this))
+            {
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_rewind(call.Run, (ulong)length, &error), error);
+            }
+        }
+
+        /// <summary>Runs the final_only components; their outputs are then values of the run.</summary>
+        public void Finish(CancellationToken cancellationToken = default(CancellationToken))
+        {
+            using (var cancel = new CancelScope(cancellationToken))
+            using (var call = new Call(this))
+            {
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_finish(call.Run, cancel.Pointer, &error);
+                Calls.Check(status, error, cancellationToken);
+            }
+        }
+
+        /// <summary>Runs one on_demand component; its outputs are then values of the run.</summary>
+        public void Execute(string component, CancellationToken cancellationToken = default(CancellationToken))
+        {
+            using (var cancel = new CancelScope(cancellationToken))
+            using (var call = new Call(this))
+            using (var text = new Utf8Text(component ?? throw new ArgumentNullException(nameof(component))))
+            {
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_execute(call.Run, text.Bytes, text.Length, cancel.Pointer, &error);
+                Calls.Check(status, error, cancellationToken);
+            }
+        }
+
+        /// <summary>
+        /// Reads a value of the run, "component.port", where it lies. Calls on the run from inside
+        /// of the reader fail with Status.Busy.
+        /// </summary>
+        public TResult UseTensor<TResult>(string address, TensorReader<TResult> reader)
+        {
+            using (var call = new Call(this))
+            using (var text = new Utf8Text(address ?? throw new ArgumentNullException(nameof(address))))
+            {
+                oxp_tensor_in tensor;
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_get_tensor(call.Run, text.Bytes, text.Length, &tensor, &error);
+                Calls.Check(status, error);
+                return reader(new TensorView(&tensor));
+            }
+        }
+
+        /// <summary>A copy of the elements of a value of the run.</summary>
+        public T[] ToArray<T>(string address) where T : struct
+        {
+            return UseTensor(address, tensor => tensor.As<T>().ToArray());
+        }
+
+        /// <summary>
+        /// Copies a value of the run into the caller's memory. If it is too small, the call fails
+        /// with Status.BufferTooSmall and the buffer says what it needs.
+        /// </summary>
+        public void CopyTensor(string address, OutputBuffer buffer)
+        {
+            using (var call = new Call(this))
+            using (var text = new Utf8Text(address ?? throw new ArgumentNullException(nameof(address))))
+            using (var pins = new Pins())
+            {
+                oxp_tensor_out tensor = pins.Output(buffer ?? throw new ArgumentNullException(nameof(buffer)));
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_copy_tensor(call.Run, text.Bytes, text.Length, &tensor, &error);
+                if (status == NativeMethods.OXP_OK || status == NativeMethods.OXP_ERR_BUFFER_TOO_SMALL)
+                {
+                    buffer.Learn((DataType)tensor.dtype, tensor.byte_len, Pins.Dims(tensor));
+                }
+                Calls.Check(status, error);
+            }
+        }
+
+        /// <summary>
+        /// Reads the logits of the last position that ran, one for each token of the vocabulary.
+        /// Calls on the run from inside of the reader fail with Status.Busy.
+        /// </summary>
+        public TResult UseLogits<TResult>(LogitsReader<TResult> reader)
+        {
+            using (var call = new Call(this))
+            {
+                float* logits;
+                ulong count;
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_get_logits(call.Run, &logits, &count, &error), error);
+                return reader(new ReadOnlySpan<float>(logits, checked((int)count)));
+            }
+        }
+
+        /// <summary>All token ids of the run, appended and chosen.</summary>
+        public int[] GetTokens()
+        {
+            using (var call = new Call(this))
+            {
+                oxp_run* run = call.Run;
+                return Calls.Ids((int* buffer, ulong capacity, ulong* needed, oxp_error** error) =>
+                    NativeMethods.oxp_run_tokens_copy(run, buffer, capacity, needed, error));
+            }
+        }
+
+        /// <summary>What the run has done so far, and whether it is finished.</summary>
+        public RunStats Stats
+        {
+            get
+            {
+                using (var call = new Call(this))
+                {
+                    return StatsOf(call.Run);
+                }
+            }
+        }
+
+        private static RunStats StatsOf(oxp_run* run)
+        {
+            var stats = new oxp_run_stats { struct_size = (uint)sizeof(oxp_run_stats) };
+            oxp_error* error;
+            Calls.Check(NativeMethods.oxp_run_get_stats(run, &stats, &error), error);
+            return new RunStats(stats);
+        }
+
+        /// <summary>
+        /// Adds an image, a JPEG, PNG, WebP or BMP file. Images come in the order of their
+        /// placeholders in the prompt, and before it.
+        /// </summary>
+        public void AddImage(ReadOnlySpan<byte> file, CancellationToken cancellationToken = default(CancellationToken))
+        {
+            using (var cancel = new CancelScope(cancellationToken))
+            using (var call = new Call(this))
+            fixed (byte* bytes = &MemoryMarshal.GetReference(file))
+            {
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_add_image(
+                    call.Run, bytes, (ulong)file.Length, cancel.Pointer, &error);
+                Calls.Check(status, error, cancellationToken);
+            }
+        }
+
+        /// <summary>Adds a decoded image: a byte each for red, green and blue, row by row from the top.</summary>
+        public void AddImageRgb(
+            ReadOnlySpan<byte> pixels, int width, int height, CancellationToken cancellationToken = default(CancellationToken))
+        {
+            using (var cancel = new CancelScope(cancellationToken))
+            using (var call = new Call(this))
+            fixed (byte* bytes = &MemoryMarshal.GetReference(pixels))
+            {
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_add_image_rgb(
+                    call.Run, bytes, (ulong)pixels.Length, checked((ulong)width), checked((ulong)height), cancel.Pointer,
+                    &error);
+                Calls.Check(status, error, cancellationToken);
+            }
+        }
+
+        /// <summary>Takes all images back; their tokens stay.</summary>
+        public void ClearImages()
+        {
+            using (var call = new Call(this))
+            {
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_clear_images(call.Run, &error), error);
+            }
+        }
+
+        /// <summary>Gives the run a sound, a WAV, FLAC or MP3 file.</summary>
+        public void SetAudio(ReadOnlySpan<byte> file, CancellationToken cancellationToken = default(CancellationToken))
+        {
+            using (var cancel = new CancelScope(cancellationToken))
+            using (var call = new Call(this))
+            fixed (byte* bytes = &MemoryMarshal.GetReference(file))
+            {
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_set_audio(
+                    call.Run, bytes, (ulong)file.Length, cancel.Pointer, &error);
+                Calls.Check(status, error, cancellationToken);
+            }
+        }
+
+        /// <summary>Gives the run decoded sound, about -1 to 1: the first sample of each channel, the second of each...</summary>
+        public void SetAudioSamples(
+            ReadOnlySpan<float> samples,
+            int channels,
+            int sampleRate,
+            CancellationToken cancellationToken = default(CancellationToken))
+        {
+            using (var cancel = new CancelScope(cancellationToken))
+            using (var call = new Call(this))
+            fixed (float* first = &MemoryMarshal.GetReference(samples))
+            {
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_set_audio_samples(
+                    call.Run, first, (ulong)samples.Length, checked((uint)channels), checked((uint)sampleRate), cancel.Pointer,
+                    &error);
+                Calls.Check(status, error, cancellationToken);
+            }
+        }
+
+        /// <summary>Takes the sound back.</summary>
+        public void ClearAudio()
+        {
+            using (var call = new Call(this))
+            {
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_clear_audio(call.Run, &error), error);
+            }
+        }
+
+        public void Dispose()
+        {
+            handle.Dispose();
+        }
+
+        private static int OnEvent(void* userData, oxp_event* step)
+        {
+            Callback<StepCallback> callback = Callback<StepCallback>.From((IntPtr)userData);
+            try
+            {
+                if (callback.Function(new StepView(step)))
+                {
+                    return 0;
+                }
+                callback.HasStopped = true;
+            }
+            catch (Exception exception)
+            {
+                callback.Keep(exception);
+            }
+            return 1;
+        }
+
+        /// <summary>
+        /// One call on the run. The library refuses calls that overlap too, but not those that end
+        /// what a reader still looks at; this does.
+        /// </summary>
+        private readonly struct Call : IDisposable
+        {
+            private readonly Run run;
+            private readonly Lease lease;
+
+            internal Call(Run run)
+            {
+                if (Interlocked.CompareExchange(ref run.busy, 1, 0) != 0)
+                {
+                    throw new OxpipeException(
+                        Status.Busy,
+                        "another call is using this run: another thread, or the caller of this callback; a run takes one " +
+                        "call at a time, so wait for that call or make another run");
+                }
+                this.run = run;
+                try
+                {
+                    lease = new Lease(run.handle);
+                }
+                catch
+                {
+                    Volatile.Write(ref run.busy, 0);
+                    throw;
+                }
+            }
+
+            internal oxp_run* Run => (oxp_run*)lease.Pointer;
+
+            public void Dispose()
+            {
+                Volatile.Write(ref run.busy, 0);
+                lease.Dispose();
+            }
+        }
+    }
+}

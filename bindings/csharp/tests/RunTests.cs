@@ -1,0 +1,263 @@
+using System;
+using System.Collections.Generic;
+using System.Linq;
+using System.Threading;
+using Oxpipe;
+
+/// <summary>
+/// Runs of the package of tests/capi/models.rs: each token is followed by the next, 7 ends the
+/// text, a large pixel at place k makes k + 1 the next token.
+/// </summary>
+static class RunTests
+{
+    private static Pipeline pipeline;
+
+    internal static void Run(string package, string backend)
+    {
+        using (var options = new PipelineOptions { ["backend"] = backend })
+        using (pipeline = Pipeline.Open(package, options))
+        {
+            Steps();
+            Callbacks();
+            HostDriven();
+            Values();
+            Errors();
+            Overlap();
+        }
+    }
+
+    /// <summary>A run with an image and the prompt [3].</summary>
+    internal static Run Start(Pipeline of, string maxTokens = "10")
+    {
+        using (var options = new RunOptions { ["max_tokens"] = maxTokens })
+        {
+            Run run = of.CreateRun(options);
+            run.SetInput("vision_encoder.pixel_values", new float[8], 1, 8);
+            run.AppendTokens(new[] { 3 });
+            return run;
+        }
+    }
+
+    private static void Steps()
+    {
+        using (Run run = Start(pipeline))
+        {
+            StepEvent step = run.Step();
+            Check.Equal(step.Token, 4);
+            Check.Equal(step.Text, "four");
+            Check.Equal(step.FinishReason, FinishReason.None);
+            Check.Equal(step.FinishIndex, -1);
+            Check.That(step.PromptTokens == 1 && step.GeneratedTokens == 1);
+            // Softmax over seven zeros and a one.
+            Check.That(Math.Abs(step.LogProbability - (1 - Math.Log(7 + Math.E))) < 1e-5);
+            Check.That(step.Total >= step.Decoder && step.LoopStep == 0 && step.LoopStepCount == 0);
+            Check.Equal(step.Codes.Length, 0);
+            Check.Equal(run.Step().Token, 5);
+            Check.Equal(run.Generate(), FinishReason.EndOfText);
+            Check.Same(run.GetTokens(), new[] { 3, 4, 5, 6, 7 });
+            RunStats stats = run.Stats;
+            Check.Equal(stats.FinishReason, FinishReason.EndOfText);
+            Check.That(stats.PromptTokens == 1 && stats.GeneratedTokens == 4 && stats.KvBytes >= 128);
+            // One image, four steps of two components.
+            Check.Equal(stats.ComponentRuns, 9);
+            Check.That(stats.Prefill + stats.Decode > TimeSpan.Zero);
+            Check.Fails(Status.InvalidState, "finished", () => run.Step());
+
+            run.Rewind(2);
+            Check.Same(run.GetTokens(), new[] { 3, 4 });
+            Check.Equal(run.Step().Token, 5);
+            Check.Throws<ArgumentOutOfRangeException>(() => run.Rewind(-1));
+            // The next turn, as text.
+            run.Rewind(0);
+            Check.Equal(run.AppendText("two three"), 2);
+            Check.Equal(run.AppendUtf8(System.Text.Encoding.UTF8.GetBytes("four")), 1);
+            Check.Equal(run.AppendText(""), 0);
+            Check.Equal(run.Step().Text, "five");
+            Check.That(ReferenceEquals(run.Pipeline, pipeline));
+        }
+    }
+
+    private static void Callbacks()
+    {
+        using (Run run = Start(pipeline))
+        {
+            var text = new List<string>();
+            var tokens = new List<int>();
+            FinishReason reason = run.Generate(step =>
+            {
+                GC.Collect();
+                text.Add(step.Text);
+                tokens.Add(step.Token);
+                Check.That(step.Text == System.Text.Encoding.UTF8.GetString(step.Utf8Text.ToArray()));
+                Check.Equal(step.ToEvent().Token, step.Token);
+                Check.Equal(step.LatentCount, 0);
+                return true;
+            });
+            Check.Equal(reason, FinishReason.EndOfText);
+            Check.Same(tokens, new[] { 4, 5, 6, 7 });
+            Check.That(string.Concat(text).StartsWith("four five"), string.Concat(text));
+        }
+        using (Run run = Start(pipeline))
+        {
+            // Stops after the second step, which has happened.
+            int count = 0;
+            Check.Equal(run.Generate(step => ++count < 2), FinishReason.None);
+            Check.Same(run.GetTokens(), new[] { 3, 4, 5 });
+            Check.Equal(run.Generate(step => step.FinishReason == FinishReason.None), FinishReason.EndOfText);
+        }
+        using (Run run = Start(pipeline))
+        {
+            var thrown = new InvalidTimeZoneException("by the callback");
+            var caught = Check.Throws<InvalidTimeZoneException>(() => run.Generate(step =>
+            {
+                GC.Collect();
+                throw thrown;
+            }));
+            Check.That(ReferenceEquals(caught, thrown) && caught.StackTrace.Contains("Callbacks"), caught.StackTrace);
+            Check.Same(run.GetTokens(), new[] { 3, 4 });
+            // Calls from a callback of a call.
+            run.Generate(step =>
+            {
+                Check.Fails(Status.Busy, "callback", () => run.GetTokens());
+                return true;
+            });
+            Check.Same(run.GetTokens(), new[] { 3, 4, 5, 6, 7 });
+        }
+        using (Run run = Start(pipeline))
+        using (var source = new CancellationTokenSource())
+        {
+            // A token that is requested in the middle.
+            Check.Throws<OperationCanceledException>(() => run.Generate(
+                step =>
+                {
+                    source.Cancel();
+                    return true;
+                },
+                source.Token));
+            Check.Same(run.GetTokens(), new[] { 3, 4 });
+        }
+    }
+
+    private static int Argmax(ReadOnlySpan<float> span)
+    {
+        // Mono's own assemblies declare the span's indexer in a way that Roslyn does not take.
+        float[] logits = span.ToArray();
+        int best = 0;
+        for (int token = 1; token < logits.Length; token++)
+        {
+            best = logits[token] > logits[best] ? token : best;
+        }
+        return best;
+    }
+
+    private static void HostDriven()
+    {
+        using (Run run = Start(pipeline))
+        {
+            StepEvent step;
+            do
+            {
+                run.Forward();
+                step = run.ForceToken(run.UseLogits(Argmax));
+            }
+            while (step.FinishReason == FinishReason.None);
+            Check.Same(run.GetTokens(), new[] { 3, 4, 5, 6, 7 });
+        }
+        using (Run run = Start(pipeline))
+        {
+            run.Step();
+            Check.Equal(run.ForceToken(0).Token, 0);
+            Check.Equal(run.Step().Token, 1);
+            Check.Equal(run.UseLogits(logits => logits.Length), 8);
+        }
+    }
+
+    private static void Values()
+    {
+        using (Run run = Start(pipeline))
+        {
+            // Twice the pixel is larger than the one of the token.
+            run.SetInput("vision_encoder.pixel_values", Tensor.Create(new float[] { 0, 5, 0, 0, 0, 0, 0, 0 }, 1, 8));
+            Check.Equal(run.Step().Token, 2);
+            Check.Same(run.ToArray<float>("vision_encoder.features"), new float[] { 0, 10, 0, 0, 0, 0, 0, 0 });
+            Check.Equal(run.UseTensor("decoder.logits", logits => logits.ElementCount), 8);
+            run.Finish();
+            // Twice the ids that were chosen.
+            Check.Same(run.ToArray<float>("summary.doubled"), new float[] { 4 });
+
+            run.SetInput("probe.value", new float[] { 1.5f, 2 }, 2);
+            run.Execute("probe");
+            var room = new float[2];
+            var buffer = OutputBuffer.Create(room);
+            run.CopyTensor("probe.doubled", buffer);
+            Check.Same(room, new float[] { 3, 4 });
+            Check.Same(buffer.Shape.ToArray(), new long[] { 2 });
+            var small = OutputBuffer.Create(new float[1]);
+            Check.Fails(Status.BufferTooSmall, "8", () => run.CopyTensor("probe.doubled", small));
+            Check.Equal(small.ByteLength, 8);
+            // A view lasts as long as its reader: what would end it is refused.
+            run.UseTensor("probe.doubled", view =>
+            {
+                Check.Fails(Status.Busy, "one", () => run.Execute("probe"));
+                return view.Bytes.Length;
+            });
+            run.ClearInput("probe.value");
+            Check.Fails(Status.MissingInput, "value", () => run.Execute("probe"));
+        }
+    }
+
+    private static void Errors()
+    {
+        using (Run run = pipeline.CreateRun())
+        {
+            run.AppendTokens(new[] { 3 });
+            OxpipeException failure = Check.Fails(Status.MissingInput, "pixel_values", () => run.Step());
+            Check.Equal(failure.Component, "vision_encoder");
+            Check.Equal(failure.Port, "pixel_values");
+            Check.Fails(Status.InvalidArgument, "99", () => run.AppendTokens(new[] { 99 }));
+            Check.Same(run.GetTokens(), new[] { 3 });
+            failure = Check.Fails(
+                Status.UnknownPort, "pixels", () => run.SetInput("vision_encoder.pixels", new float[8], 1, 8));
+            Check.Equal(failure.Component, "vision_encoder");
+            Check.Equal(failure.Port, "pixels");
+            Check.Fails(Status.UnknownComponent, "nobody", () => run.ToArray<float>("nobody.x"));
+            failure = Check.Fails(
+                Status.DataTypeMismatch, "int32", () => run.SetInput("vision_encoder.pixel_values", new int[8], 1, 8));
+            Check.Equal(failure.Component + "." + failure.Port, "vision_encoder.pixel_values");
+            Check.Fails(
+                Status.ShapeMismatch, "[1, 8]", () => run.SetInput("vision_encoder.pixel_values", new float[4], 1, 4));
+            Check.Fails(Status.InvalidState, "final", () => run.Execute("summary"));
+            run.SetInput("vision_encoder.pixel_values", new float[8], 1, 8);
+            Check.Equal(run.Step().Token, 4);
+            run.Dispose();
+            Check.Throws<ObjectDisposedException>(() => run.Step());
+            // Disposed of, not busy.
+            Check.Throws<ObjectDisposedException>(() => run.Step());
+        }
+        Check.Fails(Status.InvalidOption, "max_tokens", () => new RunOptions { ["max_tokens"] = "none" });
+    }
+
+    /// <summary>Two threads on one run: one call at a time gets through, the others are refused.</summary>
+    private static void Overlap()
+    {
+        using (Run run = Start(pipeline))
+        using (var inside = new ManualResetEvent(false))
+        using (var over = new ManualResetEvent(false))
+        {
+            var thread = new Thread(() => run.Generate(step =>
+            {
+                inside.Set();
+                over.WaitOne();
+                return true;
+            }));
+            thread.Start();
+            inside.WaitOne();
+            Check.Fails(Status.Busy, "another call", () => run.Step());
+            // Disposed of while it is in use: it ends when the call does.
+            run.Dispose();
+            over.Set();
+            thread.Join();
+            Check.Throws<ObjectDisposedException>(() => run.GetTokens());
+        }
+    }
+}
