@@ -119,7 +119,7 @@ impl Host {
     }
 
     /// The binding, and a program that uses it, in a folder of the program's.
-    fn build(self, name: &str, folder: &str) -> Program {
+    fn build(self, name: &str, program_sources: &[PathBuf]) -> Program {
         let scratch = programs::scratch(&format!("csharp_{}_{name}", self.name()));
         let library = scratch.join("Oxpipe.dll");
         // The oldest C# that has what the sources need, with the comments looked at.
@@ -132,7 +132,7 @@ impl Host {
         ];
         self.compile(&library, &flags, &[], &sources("Oxpipe"));
         let program = scratch.join(name).with_extension(self.extension());
-        self.compile(&program, &["-langversion:10"], &[&library], &sources(folder));
+        self.compile(&program, &["-langversion:10"], &[&library], program_sources);
         Program { host: self, program }
     }
 }
@@ -179,8 +179,8 @@ impl Program {
     }
 }
 
-static CORE_TESTS: LazyLock<Program> = LazyLock::new(|| CoreClr.build("Tests", "tests"));
-static MONO_TESTS: LazyLock<Program> = LazyLock::new(|| Mono.build("Tests", "tests"));
+static CORE_TESTS: LazyLock<Program> = LazyLock::new(|| CoreClr.build("Tests", &sources("tests")));
+static MONO_TESTS: LazyLock<Program> = LazyLock::new(|| Mono.build("Tests", &sources("tests")));
 
 /// Runs tests of bindings/csharp/tests/ on both runtimes and every backend.
 fn check(name: &str, arguments: &[&str]) {
@@ -283,7 +283,7 @@ fn sources_compile_with_mcs() {
     compiler::run(&mut command, "compiling with mcs");
 }
 
-static CHAT: LazyLock<Program> = LazyLock::new(|| CoreClr.build("Chat", "examples/Chat"));
+static CHAT: LazyLock<Program> = LazyLock::new(|| CoreClr.build("Chat", &sources("examples/Chat")));
 
 fn chat_with_input(arguments: &[&str], input: &str) -> String {
     let mut command = CHAT.command();
@@ -398,7 +398,7 @@ fn example_chat_asks_a_real_model() {
 #[test]
 fn example_host_loop() {
     let package = path(&programs::chat_package_folders()[0]);
-    let program = CoreClr.build("HostLoop", "examples/HostLoop");
+    let program = CoreClr.build("HostLoop", &sources("examples/HostLoop"));
     for backend in programs::backends() {
         let said = program.run(&[package, "two", "--backend", backend]);
         assert_eq!(said, "three four five\nEndOfText after 5 tokens\n", "{backend}");
@@ -418,4 +418,18 @@ fn example_host_loop() {
     };
     assert_eq!(hot("1"), hot("1"));
     assert_ne!(hot("1"), hot("2"));
+}
+
+/// The program of the binding's README.md, on the model that it names.
+#[test]
+fn readme_program_chat_with_a_real_model() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("bindings/csharp/README.md")).expect("README.md is there");
+    let (_, rest) = readme.split_once("```csharp\n").expect("README.md has a program");
+    let (source, _) = rest.split_once("```").expect("the program ends");
+    let file = programs::scratch("csharp_readme").join("FirstProgram.cs");
+    fs::write(&file, source).expect("a file can be written");
+    let program = CoreClr.build("FirstProgram", &[file]);
+    let said = compiler::run(program.command().current_dir(root), "running README.md's program");
+    assert_eq!(said, "The capital of France is Paris.\n");
 }
