@@ -10,7 +10,9 @@
 //! | [`Avx2`](avx2::Avx2) | AVX2, FMA, F16C |
 //! | [`Neon`](neon::Neon) | NEON, which every 64-bit ARM that Rust's targets mean has |
 //!
-//! A further one is an `impl Lanes` and an arm in [`run`].
+//! A further one is an `impl Lanes` and an arm in [`run`]. Where vectors of sixteen pay, products with
+//! many or few rows, AVX-512 has loops of its own in `gemm` and `packed_weights`, which load by
+//! [`Stored::load_wide`].
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{

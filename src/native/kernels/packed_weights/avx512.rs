@@ -2,9 +2,9 @@
 //! eight rows at a time.
 //!
 //! Bytes times bytes: `vpdpbusd` of unsigned codes and signed bytes of A; codes of 8 bits, which are
-//! signed, are raised by 128 for it. Words times words: `vpdpwssd`. Both sum in 32 bits. Floats of codes below 4 bits: a shift, and a permutation of the
-//! sixteen values that the low bits of a lane choose among. Sums run as in the AVX2 variant, so that
-//! the two differ in nothing.
+//! signed, are raised by 128 for it. Words times words: `vpdpwssd`. Both sum in 32 bits. Floats of
+//! codes of at most 4 bits: a shift, and a permutation of the sixteen values that the low bits of a lane
+//! choose among. Sums run as in the AVX2 variant, so that the two differ in nothing.
 
 #![expect(
     clippy::needless_range_loop,
@@ -21,6 +21,11 @@ use super::{Panel, PanelPoints, Tile};
 pub(super) const TILE_ROWS: usize = 8;
 /// The same where codes were made floats before.
 const DENSE_TILE: usize = 12;
+
+/// Up to this many rows, codes of 8 bits wait for memory: those that come next, of the next panel too,
+/// are asked for so many bytes before. (With 4 bits it costs more than it gives.)
+const FEW_ROWS: usize = 2;
+const AHEAD: usize = 2048;
 
 /// Calls a kernel for as many rows as `$sums` has.
 macro_rules! by_rows {
@@ -190,12 +195,19 @@ fn bytes_runs<const R: usize, const BITS: u32, const RUN: usize>(
     let mut rows = a.codes.as_ptr();
     let mut run = 0;
     for block in 0..panel.scales.len() / COLUMNS {
+        if R <= FEW_ROWS && BITS == 8 {
+            let scales = panel.scales.as_ptr().wrapping_add(block * COLUMNS);
+            _mm_prefetch::<_MM_HINT_T0>(scales.wrapping_byte_add(AHEAD / 4).cast());
+        }
         for _ in 0..panel.block_len / RUN {
             let mut inner = [_mm512_setzero_si512(); R];
             for _ in 0..RUN / format.step() {
                 // SAFETY: `fits`, there are as many steps of 64 bytes in the panel as there are in
                 // `depth`, and so many elements in each row.
                 unsafe {
+                    if R <= FEW_ROWS && BITS == 8 {
+                        _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(AHEAD).cast());
+                    }
                     let mut v = _mm512_loadu_si512(codes.cast());
                     codes = codes.add(64);
                     for part in 0..per_byte {
