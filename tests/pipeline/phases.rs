@@ -28,21 +28,29 @@ pipeline:
     vision: {run_on: prompt_only, when_present: image}
 ";
 
-/// The decoder adds the sum of the features, which is that of the pixels.
-fn vision(optional: &str) -> (Pipeline, Watch, Watch) {
-    let encoder = Fake::new(io(&["pixels:float32[1,n]"], &["features:float32[1,n]"]), |call| {
+/// The features are the pixels.
+fn encoder() -> Fake {
+    Fake::new(io(&["pixels:float32[1,n]"], &["features:float32[1,n]"]), |call| {
         let pixels = call.tensor("pixels").view().to_tensor().unwrap();
         Ok(vec![("features", pixels)])
-    });
+    })
+}
+
+/// It adds the sum of the features.
+fn decoder_of_features() -> Fake {
     let inputs = [
         "input_ids:int64[1,s]",
         "features:float32[1,n]",
         "past:float32[1,2,p,1]",
     ];
-    let decoder = Fake::new(
+    Fake::new(
         io(&inputs, &DECODER_OUTPUTS),
         decoder_body(|call| call.floats("features").iter().sum::<f32>() as i64),
-    );
+    )
+}
+
+fn vision(optional: &str) -> (Pipeline, Watch, Watch) {
+    let (encoder, decoder) = (encoder(), decoder_of_features());
     let (encoder_watch, decoder_watch) = (encoder.watch(), decoder.watch());
     let yaml = VISION.replace("OPTIONAL", optional);
     let pipeline = open(&yaml, vec![("vision", encoder), ("decoder", decoder)]).unwrap();
@@ -534,25 +542,16 @@ fn projector() -> Fake {
 fn what_came_of_an_image_goes_with_it_at_the_end_too() {
     let yaml = VISION
         .replace("OPTIONAL", "")
-        .replace("vision.features, to: decoder.features}", "vision.features, to: projector.features}\n    - {from: projector.y, to: decoder.features}\n    - {from: projector.y, to: last.x}")
-        .replace("    decoder:\n", "    last: {filename: l.onnx}\n    projector:\n      filename: p.onnx\n      io: {IO}\n    decoder:\n")
+        .replace(
+            "to: decoder.features}",
+            "to: projector.features}\n    - {from: projector.y, to: decoder.features}\n    - {from: projector.y, to: last.x}",
+        )
+        .replace(
+            "    decoder:\n",
+            "    last: {filename: l.onnx}\n    projector: {filename: p.onnx, io: {IO}}\n    decoder:\n",
+        )
         .replace("IO", ZEROS)
         + "    last: {run_on: final_only}\n";
-    let encoder = Fake::new(io(&["pixels:float32[1,n]"], &["features:float32[1,n]"]), |call| {
-        Ok(vec![(
-            "features",
-            call.tensor("pixels").view().to_tensor().unwrap(),
-        )])
-    });
-    let inputs = [
-        "input_ids:int64[1,s]",
-        "features:float32[1,n]",
-        "past:float32[1,2,p,1]",
-    ];
-    let decoder = Fake::new(
-        io(&inputs, &DECODER_OUTPUTS),
-        decoder_body(|call| call.floats("features").iter().sum::<f32>() as i64),
-    );
     let last = Fake::new(io(&["x:float32[1,n]"], &["sum:float32[1]"]), |call| {
         Ok(vec![(
             "sum",
@@ -560,10 +559,10 @@ fn what_came_of_an_image_goes_with_it_at_the_end_too() {
         )])
     });
     let sessions = vec![
-        ("vision", encoder),
+        ("vision", encoder()),
         ("last", last),
         ("projector", projector()),
-        ("decoder", decoder),
+        ("decoder", decoder_of_features()),
     ];
     let pipeline = open(&yaml, sessions).unwrap();
     let control = RunControl::default();
@@ -587,31 +586,24 @@ fn the_end_does_not_ask_for_what_only_the_decoder_reads() {
     let yaml = VISION
         .replace("OPTIONAL", "")
         .replace(", when_present: image", "")
-        .replace("  dataflow:\n", "    vocoder: {filename: o.onnx, type: vocoder}\n  dataflow:\n    - {from: decoder.output_ids, to: vocoder.codes}\n")
+        .replace(
+            "  dataflow:\n",
+            "    vocoder: {filename: o.onnx}\n  dataflow:\n    - {from: decoder.output_ids, to: vocoder.codes}\n",
+        )
         + "    vocoder: {run_on: final_only}\n";
-    let encoder = Fake::new(io(&["pixels:float32[1,n]"], &["features:float32[1,n]"]), |call| {
-        Ok(vec![(
-            "features",
-            call.tensor("pixels").view().to_tensor().unwrap(),
-        )])
-    });
+    let encoder = encoder();
     let runs = encoder.watch();
-    let inputs = [
-        "input_ids:int64[1,s]",
-        "features:float32[1,n]",
-        "past:float32[1,2,p,1]",
-    ];
-    let decoder = Fake::new(
-        io(&inputs, &DECODER_OUTPUTS),
-        decoder_body(|call| call.floats("features").iter().sum::<f32>() as i64),
-    );
     let vocoder = Fake::new(io(&["codes:int64[1,n]"], &["length:float32[1]"]), |call| {
         Ok(vec![(
             "length",
             float_tensor(&[1], &[call.tensor("codes").shape()[1] as f32]),
         )])
     });
-    let sessions = vec![("vision", encoder), ("decoder", decoder), ("vocoder", vocoder)];
+    let sessions = vec![
+        ("vision", encoder),
+        ("decoder", decoder_of_features()),
+        ("vocoder", vocoder),
+    ];
     let pipeline = open(&yaml, sessions).unwrap();
     let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
     run.set_input("vision.pixels", float_tensor(&[1, 1], &[2.0]).view())
