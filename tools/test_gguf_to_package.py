@@ -1,4 +1,4 @@
-"""Tests of gguf_to_package.py on a tiny model made here:
+"""Tests of gguf_to_package.py and gguf_to_genai.py on a tiny model made here:
 
     python -m unittest discover tools
 """
@@ -17,13 +17,14 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+import gguf_to_genai
 import gguf_to_package
 
 HIDDEN, HEADS, KV_HEADS, FEED_FORWARD, VOCABULARY, CONTEXT = 16, 4, 2, 24, 7, 10
 HEAD_SIZE = HIDDEN // HEADS
 
 
-def write_gguf(path, architecture="llama", pre="smollm", extra=()):
+def write_gguf(path, architecture="llama", pre="smollm", extra=(), output=False):
     """A one-layer model with random weights; returns them as trained, [out, in]."""
     random = np.random.default_rng(7)
     shapes = {
@@ -39,6 +40,8 @@ def write_gguf(path, architecture="llama", pre="smollm", extra=()):
         "blk.0.ffn_down": (HIDDEN, FEED_FORWARD),
         "output_norm": (HIDDEN,),
     }
+    if output:
+        shapes["output"] = (VOCABULARY, HIDDEN)
     weights = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("tiny")
@@ -145,6 +148,39 @@ class Conversion(unittest.TestCase):
         config = json.loads((self.package / "tokenizer_config.json").read_text())
         self.assertEqual(config["eos_token"], "<eos>")
         self.assertEqual(config["chat_template"], "{{ messages[0].content }}")
+
+    def test_the_package_of_onnxruntime_genai_has_the_same_weights(self):
+        write_gguf(self.source)
+        gguf_to_package.convert(self.source, self.package)
+        target = self.folder / "genai"
+        gguf_to_genai.convert(self.source, target)
+        decoder = self.initialisers("decoder")
+        graph = onnx.load(target / "model.onnx").graph
+        model = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        attn = "model.layers.0.self_attn"
+        parts = [decoder.pop(f"{attn}.{part}_proj.weight") for part in "qkv"]
+        np.testing.assert_array_equal(model.pop(f"{attn}.qkv_proj.weight"), np.concatenate(parts, 1))
+        shared = sorted(set(decoder) - {"mask.axes"})
+        self.assertEqual(sorted(set(model) - {"one", "axis"}), shared)
+        for name in shared:
+            np.testing.assert_array_equal(model[name], decoder[name], err_msg=name)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            self.assertEqual((target / name).read_bytes(), (self.package / name).read_bytes())
+        config = json.loads((target / "genai_config.json").read_text())["model"]
+        self.assertEqual((config["vocab_size"], config["context_length"]), (VOCABULARY, CONTEXT))
+        ports = {port.name for port in [*graph.input, *graph.output]}
+        for names in (config["decoder"]["inputs"], config["decoder"]["outputs"]):
+            self.assertLessEqual({name.replace("%d", "0") for name in names.values()}, ports)
+
+    def test_a_matrix_of_its_own_for_the_output(self):
+        write_gguf(self.source, output=True)
+        gguf_to_package.convert(self.source, self.package)
+        target = self.folder / "genai"
+        gguf_to_genai.convert(self.source, target)
+        graph = onnx.load(target / "model.onnx").graph
+        model = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        for component, name in (("embedding", "model.embed_tokens.weight"), ("decoder", "lm_head.weight")):
+            np.testing.assert_array_equal(model[name], self.initialisers(component)[name], err_msg=name)
 
     def test_what_is_not_handled_is_refused_and_leaves_the_old_package(self):
         write_gguf(self.source)
