@@ -4,7 +4,9 @@
 use std::fs;
 use std::path::Path;
 
+use oxpipe_test_support::fixtures;
 use oxpipe_test_support::onnx_writer::{BOOL, FLOAT, Graph, INT64, Model, Node, Tensor};
+use serde_json::json;
 
 /// Codes of `TensorProto.DataType` that cross the interface.
 pub const DTYPES: [i32; 14] = [1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 16, 17, 19];
@@ -225,6 +227,31 @@ pipeline:
     ] {
         fs::write(folder.join(name), bytes).expect("a file can be written");
     }
+}
+
+#[test]
+#[ignore = "writes what tests/check_with_onnxruntime.py reads"]
+fn fixtures_for_onnxruntime() {
+    // What iterative.c expects of both.
+    let cond = [1.0, 2.0, 3.0, 4.0];
+    let of = |values: &[f64]| json!({"shape": [1, 4], "values": values});
+    let inputs = json!({
+        "denoiser.cond": of(&cond),
+        "denoiser.sample": of(&[0.0; 4]),
+        "denoiser.total": {"shape": [], "values": [0]},
+    });
+    let latent = cond.map(|value| value * 0.875);
+    let image = latent.map(|value| 2.0 * value + 1.0);
+    let values = json!({"denoiser.sample": latent, "denoiser.total": [13], "vae.image": image});
+    let cases = json!([{"inputs": inputs, "values": values}]);
+    write_iterative_package(&fixtures::write("iterative", [], &cases.to_string()));
+
+    let sample = [3.0, -1.0, 0.5, 8.0];
+    let inputs = json!({"denoiser.cond": of(&cond), "denoiser.sample": of(&sample)});
+    let latent = [0, 1, 2, 3].map(|at| sample[at] - 2.0 * cond[at]);
+    let values = json!({"denoiser.sample": latent});
+    let cases = json!([{"inputs": inputs, "values": values}]);
+    write_guided_package(&fixtures::write("iterative-guided", [], &cases.to_string()));
 }
 
 /// Writes the other package that iterative.c runs: a flow whose direction is cond everywhere, so

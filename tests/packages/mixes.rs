@@ -6,6 +6,8 @@ use oxpipe::component::{DataType, RunControl, SharedBytes, TensorView};
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{Pipeline, PipelineError, PipelineOptions, Run};
 use oxpipe::runtime::{BackendChoice, Environment, Runtime, RuntimeSettings};
+use oxpipe_test_support::fixtures;
+use serde_json::Value;
 
 pub struct TestPackage {
     files: Vec<(String, SharedBytes)>,
@@ -41,6 +43,13 @@ impl TestPackage {
     pub fn open(&self, options: &PipelineOptions) -> Result<Pipeline, PipelineError> {
         let source = PackageSource::Files(self.files.clone());
         Pipeline::open(&runtime(), &source, options, None, &RunControl::default())
+    }
+
+    /// For tests/check_with_onnxruntime.py.
+    pub fn write(&self, name: &str, cases: &Value) {
+        let files = self.files.iter();
+        let files = files.map(|(name, bytes)| (name.as_str(), (**bytes).as_ref()));
+        fixtures::write(name, files, &cases.to_string());
     }
 
     /// Calls `check` with a pipeline for every assignment of backends to the components.

@@ -7,6 +7,8 @@ use oxpipe::generation::FinishReason;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings};
 use oxpipe_test_support::onnx_writer::{FLOAT, INT32, INT64, Model, Node, Tensor};
 
+use serde_json::{Value, json};
+
 use super::mixes::{TestPackage, floats, integers};
 
 const VOCABULARY: i64 = 300;
@@ -326,6 +328,27 @@ fn embedded_talker_without_cache() -> Vec<u8> {
     logits(model, "token").encode()
 }
 
+/// The first states of each kind of package, by its prompt.
+const OF_TOKENS: ([i32; 2], [i64; 4]) = ([7, 7], [1, 2, 3, 4]);
+/// Of zeros first, then of S + 2 (the token), S + 2 and S + 3.
+const OF_FRAMES: ([i32; 1], [i64; 4]) = ([1], [0, 7, 28, 91]);
+/// 1 + 2, then 3 S + 7 and the texts 1 and 2, then none.
+const OF_PREFILL: ([i32; 2], [i64; 4]) = ([1, 2], [3, 17, 60, 187]);
+
+#[test]
+#[ignore = "writes what tests/check_with_onnxruntime.py reads"]
+fn fixtures_for_onnxruntime() {
+    let cases = |prompt: &[i32], states: &[i64]| -> Value {
+        let frames: Vec<_> = states.iter().map(|&s| codes(s)).collect();
+        let tokens: Vec<_> = states.iter().map(|&s| s + 2).collect();
+        let audio: Vec<_> = frames.iter().flatten().map(|&code| 2 * code).collect();
+        json!([{"prompt": prompt, "tokens": tokens, "codes": frames, "values": {"vocoder.audio": audio}}])
+    };
+    with_tokens().write("nested", &cases(&OF_TOKENS.0, &OF_TOKENS.1));
+    with_embeddings(false).write("nested-pre-embedder", &cases(&OF_FRAMES.0, &OF_FRAMES.1));
+    with_embeddings(true).write("nested-prefill-embedder", &cases(&OF_PREFILL.0, &OF_PREFILL.1));
+}
+
 fn run(pipeline: &Pipeline, prompt: &[i32]) -> Run {
     let mut run = Run::new(pipeline, &RunSettings::default()).unwrap();
     run.append_tokens(prompt).unwrap();
@@ -369,8 +392,8 @@ fn an_outer_decoder_that_reads_tokens() {
             ..RunSettings::default()
         };
         let mut one = Run::new(pipeline, &forever).unwrap();
-        one.append_tokens(&[7, 7]).unwrap();
-        check(&mut one, &[1, 2, 3, 4], FinishReason::MaxTokens);
+        one.append_tokens(&OF_TOKENS.0).unwrap();
+        check(&mut one, &OF_TOKENS.1, FinishReason::MaxTokens);
         // The outer decoder once a frame, the inner one for each code, and the vocoder.
         assert_eq!(one.stats().component_runs, 4 * (1 + 3) + 1);
         for chunk_size in [1, 2] {
@@ -495,9 +518,8 @@ fn an_outer_decoder_without_a_cache_reads_all_of_its_tokens() {
 #[test]
 fn a_pre_embedder_reads_the_frame_before() {
     with_embeddings(false).for_each_mix(|pipeline| {
-        let mut run = run(pipeline, &[1]);
-        // Of zeros first, then of S + 2 (the token), S + 2 and S + 3.
-        check(&mut run, &[0, 7, 28, 91], FinishReason::MaxTokens);
+        let mut run = run(pipeline, &OF_FRAMES.0);
+        check(&mut run, &OF_FRAMES.1, FinishReason::MaxTokens);
         let error = run.append_tokens(&[1]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidState);
         run.rewind(3).unwrap();
@@ -515,9 +537,8 @@ fn a_prefill_embedder_reads_the_prompt() {
         let info = pipeline.package().nested.clone().unwrap();
         assert_eq!(info.pre_embedder.as_deref(), Some("embedder"));
         assert_eq!(info.prefill_embedder.as_deref(), Some("prefill"));
-        // 1 + 2, then 3 S + 7 and the texts 1 and 2, then none.
-        let states = [3, 17, 60, 187];
-        let mut one = run(pipeline, &[1, 2]);
+        let (prompt, states) = OF_PREFILL;
+        let mut one = run(pipeline, &prompt);
         check(&mut one, &states, FinishReason::MaxTokens);
         // The prefill embedder once, the other embedder for each frame but the first.
         assert_eq!(one.stats().component_runs, 4 * (1 + 3) + 1 + 3 + 1);

@@ -2,5 +2,6 @@
 
 pub mod bounded_allocator;
 pub mod cpu_time;
+pub mod fixtures;
 pub mod onnx_writer;
 pub mod onnxruntime;

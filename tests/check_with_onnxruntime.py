@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Checks that packages made by the tests give the expected values without oxpipe.
+
+    pip install onnxruntime==1.31.1 pyyaml
+    export OXP_WRITE_FIXTURES=build/fixtures
+    cargo test --test packages --test pipeline --test capi -- --ignored fixtures_for_onnxruntime
+    tests/check_with_onnxruntime.py build/fixtures
+
+The graphs of the fixtures, and what is expected of them, are made in Rust, and the code under
+test runs them. Here onnxruntime's Python package runs the same files, in loops that are written
+from the formats' definitions alone: for a decoder, choose the largest logit, feed it, hand the
+caches on. Covered are caches that grow, shared buffers of several layouts, static caches, an encoder
+whose keys and values are held, frames of codes with each kind of embedder, and loops with and without
+a scheduler. Every folder holds a package and cases.json: for each case the tokens and inputs that
+are given, and the tokens, codes of frames and values that are expected.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import yaml
+
+DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+
+
+class Component:
+    def __init__(self, path):
+        self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        self.inputs = {port.name: port for port in self.session.get_inputs()}
+        self.outputs = [port.name for port in self.session.get_outputs()]
+
+    def array(self, port, values):
+        return np.asarray(values, DTYPES[self.inputs[port].type])
+
+    def zeros(self, port, length=0):
+        """Of the shape that the port declares: an open first dim is 1, the others are `length`."""
+        shape = [dim if isinstance(dim, int) else length for dim in self.inputs[port].shape]
+        if not isinstance(self.inputs[port].shape[0], int):
+            shape[0] = 1
+        return self.array(port, np.zeros(shape))
+
+    def run(self, inputs):
+        given = {port: self.array(port, inputs[port]) for port in self.inputs}
+        return dict(zip(self.outputs, self.session.run(None, given)))
+
+
+class Decoder:
+    """A component with a cache, as an `io` block of inference_metadata.yaml tells its ports."""
+
+    def __init__(self, component, io, buffer=0, given=None):
+        self.component, self.io, self.given = component, io, given or {}
+        static = io.get("static_cache", {})
+        self.past = io.get("kv_inputs", []) + static.get("key_cache_inputs", [])
+        self.past += static.get("value_cache_inputs", [])
+        present = io.get("kv_outputs", []) + static.get("key_cache_outputs", [])
+        present += static.get("value_cache_outputs", [])
+        self.present = dict(zip(self.past, present, strict=True))
+        is_buffer = io.get("kv_update", "append") != "append"
+        self.caches = {port: component.zeros(port, buffer if is_buffer else 0) for port in self.past}
+        self.length = 0
+
+    def feed(self, rows):
+        """Token ids [n], or embeddings [1, n, size], behind those before; all outputs."""
+        io, is_embeds = self.io, "inputs_embeds_input" in self.io
+        count = rows.shape[1] if is_embeds else len(rows)
+        total = self.length + count
+        static = io.get("static_cache", {})
+        inputs = {
+            io["inputs_embeds_input" if is_embeds else "token_input"]: rows if is_embeds else [rows],
+            io.get("attention_mask_input"): np.ones((1, total)),
+            io.get("position_ids_input"): [np.arange(self.length, total)],
+            static.get("write_indices_input"): [self.length],
+            static.get("kv_sequence_length_input"): [total],
+            **self.given,
+            **self.caches,
+        }
+        outputs = self.component.run(inputs)
+        self.caches = {past: outputs[present] for past, present in self.present.items()}
+        self.length = total
+        return outputs
+
+    def choice(self, outputs):
+        return int(outputs[self.io["logits_output"]][0, -1].argmax())
+
+
+def edge_to(pipeline, component, port):
+    """The address of what a dataflow edge brings to a port."""
+    return next((edge["from"] for edge in pipeline["dataflow"] if edge["to"] == f"{component}.{port}"), None)
+
+
+def autoregressive(decoder, case):
+    tokens, new = [], case["prompt"]
+    while len(tokens) < len(case["tokens"]):
+        new = [decoder.choice(decoder.feed(new))]
+        tokens += new
+    return {"tokens": tokens}
+
+
+def one_decoder(folder, metadata, case):
+    """A package that is one model."""
+    model = metadata["model"]
+    buffer = model.get("max_sequence_length", 0)
+    return autoregressive(Decoder(Component(folder / "model.onnx"), model["io"], buffer), case)
+
+
+def genai_names(config, given):
+    """The ports of genai_config.json, those that the graph has, as an `io` block."""
+    names = {**config.get("inputs", {}), **config.get("outputs", {})}
+    layers = range(config["num_hidden_layers"])
+
+    def of_layers(kinds):
+        return [names[f"{kind}_names"].replace("%d", str(layer)) for layer in layers for kind in kinds]
+
+    io = {
+        "token_input": names["input_ids"],
+        "attention_mask_input": names.get("attention_mask", "attention_mask"),
+        "position_ids_input": names.get("position_ids", "position_ids"),
+        "logits_output": names["logits"],
+        "kv_inputs": of_layers(["past_key", "past_value"]),
+        "kv_outputs": of_layers(["present_key", "present_value"]),
+    }
+    cross = of_layers(["cross_past_key", "cross_past_value"]) if given else []
+    return io, cross
+
+
+def genai(folder, config, case):
+    """A decoder, or an encoder whose keys and values the decoder gets in every step."""
+    model = config["model"]
+    given = []
+    if "encoder" in model:
+        encoder = model["encoder"]
+        features = encoder["inputs"]["audio_features"]
+        component = Component(folder / encoder["filename"])
+        made = component.run({features: values_of(case, f"encoder.{features}")})
+        kinds = ("cross_present_key_names", "cross_present_value_names")
+        patterns = [encoder["outputs"][kind] for kind in kinds]
+        layers = range(model["decoder"]["num_hidden_layers"])
+        given = [made[pattern.replace("%d", str(layer))] for layer in layers for pattern in patterns]
+    io, cross = genai_names(model["decoder"], given)
+    component = Component(folder / model["decoder"]["filename"])
+    # Caches that are shared have the same values as those that grow.
+    return autoregressive(Decoder(component, io, given=dict(zip(cross, given, strict=True))), case)
+
+
+def nested(folder, metadata, case):
+    """A frame: the outer decoder's token, and a code for each group of the inner one, which reads
+    the outer one's state first and then its own embedding of the code before. A pre-embedder makes
+    what the outer decoder reads next: of the token, and the codes behind the first."""
+    pipeline = metadata["pipeline"]
+    frames, sound = (stage["strategy"] for stage in pipeline["strategy"]["stages"])
+    components = {name: Component(folder / model["filename"]) for name, model in pipeline["models"].items()}
+    ios = {name: model.get("io", {}) for name, model in pipeline["models"].items()}
+    outer_name, inner_name = frames["outer"], frames["inner"]
+    outer = Decoder(components[outer_name], ios[outer_name])
+    state = edge_to(pipeline, inner_name, ios[inner_name]["inputs_embeds_input"]).split(".")[1]
+
+    pre, prefill = frames.get("pre_embedder"), frames.get("prefill_embedder")
+    texts = []
+    if prefill:
+        made = components[prefill["component"]].run({prefill["prompt_input"]: [case["prompt"]]})
+        rows, trailing = made[prefill["prefill_output"]], made[prefill["trailing_output"]]
+        texts = [trailing[:, at : at + 1] for at in range(trailing.shape[1])]
+    else:
+        rows = case["prompt"]
+
+    def embedded(codes):
+        component = components[pre["component"]]
+        text = texts.pop(0) if texts else np.zeros((1, 1, 2))
+        inputs = {pre["frame_codes_input"]: [codes], pre["text_embed_input"]: text}
+        (output,) = component.outputs
+        return component.run(inputs)[output]
+
+    if pre and not prefill:
+        rows = embedded([0] * frames["num_code_groups"])
+    tokens, codes = [], []
+    for _ in range(frames["max_tokens"]):
+        outputs = outer.feed(rows)
+        tokens.append(outer.choice(outputs))
+        inner, row, frame = Decoder(components[inner_name], ios[inner_name]), outputs[state][:, -1:], []
+        for _ in range(frames["num_code_groups"]):
+            outputs = inner.feed(row)
+            frame.append(inner.choice(outputs))
+            row = outputs[frames["inner_embedding_output"]][:, -1:]
+        codes.append(frame)
+        rows = embedded([tokens[-1], *frame[1:]]) if pre else tokens[-1:]
+    vocoder = components[sound["model"]]
+    (port,), (output,) = vocoder.inputs, vocoder.outputs
+    values = {f"{sound['model']}.{output}": vocoder.run({port: [codes]})[output]}
+    return {"tokens": tokens, "codes": codes, "values": values}
+
+
+def iterative(folder, metadata, case):
+    """States go from outputs of the denoiser to its inputs; with a scheduler, the denoiser's output
+    is the velocity of a flow, and what the state moves by is a step of Euler's method."""
+    pipeline = metadata["pipeline"]
+    strategy = pipeline["strategy"]
+    name, timestep = strategy["denoiser"], strategy["timestep_input"]
+    components = {name: Component(folder / model["filename"]) for name, model in pipeline["models"].items()}
+    denoiser = components[name]
+    inputs = {port: values_of(case, f"{name}.{port}") for port in denoiser.inputs if port != timestep}
+    edges = {port: edge_to(pipeline, name, port) for port in denoiser.inputs}
+    states = {port: edge.split(".")[1] for port, edge in edges.items() if edge}
+
+    scheduler, steps = strategy.get("scheduler_config"), strategy["num_steps"]
+    if scheduler:
+        assert scheduler["kind"] == "flow_matching"
+        # Esser et al., arXiv:2403.03206, section 5.3.2: the shift of a schedule.
+        times = np.linspace(1, 1 / 1000, steps)
+        times = scheduler["shift"] * times / (1 + (scheduler["shift"] - 1) * times)
+        sigmas = [*times, 0.0]
+        for now, after in zip(sigmas, sigmas[1:]):
+            at = {**inputs, timestep: [1000 * now]}
+            without = {**at, strategy["cfg_conditioning_input"]: np.zeros((1, 4))}
+            ((port, output),) = states.items()
+            conditioned, free = (denoiser.run(which)[output] for which in (at, without))
+            inputs[port] = inputs[port] + (after - now) * (
+                free + strategy["guidance_scale"] * (conditioned - free)
+            )
+    else:
+        for time in strategy["timesteps"][:steps]:
+            outputs = denoiser.run({**inputs, timestep: time})
+            inputs.update((port, outputs[output]) for port, output in states.items())
+    values = {f"{name}.{port}": inputs[port] for port in states}
+    for last in components.keys() - {name}:
+        component = components[last]
+        given = {port: values[edge_to(pipeline, last, port)] for port in component.inputs}
+        values.update((f"{last}.{output}", array) for output, array in component.run(given).items())
+    return {"values": values}
+
+
+def values_of(case, address):
+    tensor = case["inputs"][address]
+    return np.reshape(tensor["values"], tensor["shape"])
+
+
+def check(folder):
+    if (folder / "genai_config.json").exists():
+        metadata, run = json.loads((folder / "genai_config.json").read_text()), genai
+    else:
+        metadata = yaml.safe_load((folder / "inference_metadata.yaml").read_text())
+        kind = metadata["pipeline"]["strategy"]["kind"] if "pipeline" in metadata else "model"
+        run = {"model": one_decoder, "composite": nested, "iterative": iterative}[kind]
+    for case in json.loads((folder / "cases.json").read_text()):
+        found = run(folder, metadata, case)
+        for part in ("tokens", "codes"):
+            if found.get(part) != case.get(part):
+                sys.exit(f"{folder.name}: {part} {found.get(part)}, expected {case.get(part)}")
+        for address, expected in case.get("values", {}).items():
+            array = np.ravel(found["values"][address])
+            if not np.allclose(array, expected, rtol=0, atol=1e-5):
+                sys.exit(f"{folder.name}: {address} {array}, expected {expected}")
+    print(f"{folder.name}: as expected")
+
+
+def main():
+    errors_only = 3
+    onnxruntime.set_default_logger_severity(errors_only)
+    folders = sorted(path.parent for path in Path(sys.argv[1]).glob("*/cases.json"))
+    if not folders:
+        sys.exit(f"no fixtures in {sys.argv[1]}; see the head of this script")
+    for folder in folders:
+        check(folder)
+
+
+main()
