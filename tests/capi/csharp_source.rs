@@ -75,7 +75,10 @@ fn generate() -> String {
     let mut tidy = String::new();
     let mut blank = false;
     for line in source.lines().map(str::trim_end) {
-        // One blank line at a time.
+        // The header is the manual: no second copy of every word. And one blank line at a time.
+        if line.trim_start().starts_with("///") {
+            continue;
+        }
         if !(line.is_empty() && blank) {
             tidy += line;
             tidy += "\n";

@@ -15,14 +15,7 @@ namespace Oxpipe
     {
         const string __DllName = "oxpipe";
 
-        /// <summary>
-        ///  The version of this interface, raised when functions are added. Wrappers ask for at
-        ///  least the version that they were written for.
-        /// </summary>
         internal const uint OXP_ABI_VERSION = 1;
-        /// <summary>
-        ///  Ids of structs for oxp_struct_size.
-        /// </summary>
         internal const uint OXP_STRUCT_TENSOR_IN = 1;
         internal const uint OXP_STRUCT_TENSOR_OUT = 2;
         internal const uint OXP_STRUCT_NAMED_IN = 3;
@@ -35,9 +28,6 @@ namespace Oxpipe
         internal const uint OXP_STRUCT_LOAD_PROGRESS = 10;
         internal const uint OXP_STRUCT_EVENT = 11;
         internal const uint OXP_STRUCT_RUN_STATS = 12;
-        /// <summary>
-        ///  It worked.
-        /// </summary>
         internal const int OXP_OK = 0;
         internal const uint OXP_DTYPE_FLOAT32 = 1;
         internal const uint OXP_DTYPE_UINT8 = 2;
@@ -46,9 +36,6 @@ namespace Oxpipe
         internal const uint OXP_DTYPE_INT16 = 5;
         internal const uint OXP_DTYPE_INT32 = 6;
         internal const uint OXP_DTYPE_INT64 = 7;
-        /// <summary>
-        ///  One byte an element.
-        /// </summary>
         internal const uint OXP_DTYPE_BOOL = 9;
         internal const uint OXP_DTYPE_FLOAT16 = 10;
         internal const uint OXP_DTYPE_UINT32 = 12;
@@ -56,137 +43,29 @@ namespace Oxpipe
         internal const uint OXP_DTYPE_BFLOAT16 = 16;
         internal const uint OXP_DTYPE_FLOAT8E4M3FN = 17;
         internal const uint OXP_DTYPE_FLOAT8E5M2 = 19;
-        /// <summary>
-        ///  Options for oxp_runtime_create:
-        ///    "threads"       the most threads that a component may use, 1 to 1024; default: one a
-        ///                    core. Native components share them: one that runs while another does
-        ///                    has the calling thread alone
-        ///    "ort_library"   path of ONNX Runtime's shared library; default: ORT_DYLIB_PATH, then
-        ///                    beside liboxpipe, then the system's search path
-        /// </summary>
         internal const uint OXP_OPTIONS_RUNTIME = 1;
-        /// <summary>
-        ///  Options for oxp_session_open and oxp_session_open_memory:
-        ///    "backend"         "auto", "native" or "ort"; default "auto"
-        ///    "threads"         1 to 1024; default: the runtime's
-        ///    "name"            what messages call the graph; default: nothing
-        ///    "load_timeout_ms" milliseconds after which opening fails
-        ///    "run_timeout_ms"  milliseconds after which each run fails
-        ///    "native.disable_passes"
-        ///                      graph passes that the native runtime leaves out: names with commas
-        ///                      between them, or "all"; default: none. README.md lists them
-        ///    "native.packed_cache"
-        ///                      where the native runtime keeps the weights that it packs when it
-        ///                      loads a model, so that the next start takes them as they are: "off"
-        ///                      (the default), "beside" (in MODEL.oxpacked, beside the file MODEL;
-        ///                      an error for what is opened from memory), or the path of a folder,
-        ///                      with a slash in it. Files that do not fit are written anew; one that
-        ///                      cannot be written is a warning to the logger
-        ///    "native.kv_cache_dtype"
-        ///                      how the native runtime keeps the KV cache: "model" (the default), or
-        ///                      "int8": float caches [batch, heads, rows, size] of GroupQueryAttention
-        ///                      become int8 [batch, heads, rows, size + 4], a row its codes and then
-        ///                      a float32 scale, max |x| / 127; about a quarter of float32's bytes.
-        ///                      Inputs and outputs are then of that type; other caches stay
-        /// </summary>
         internal const uint OXP_OPTIONS_SESSION = 2;
-        /// <summary>
-        ///  Options for oxp_pipeline_open and oxp_pipeline_open_memory:
-        ///    "backend"         for components without an option of their own: "auto", "native" or
-        ///                      "ort"; default: OXP_NATIVE_STEP_COMPONENTS, then "auto"
-        ///    "backend.NAME"    for the component NAME
-        ///    "threads"         1 to 1024; default: the runtime's
-        ///    "variant"         which graphs of a Hugging Face folder to take: the end of their names,
-        ///                      "fp16", "q4", "q4f16", "quantized", "int8", "uint8", "bnb4", or "fp32"
-        ///                      for those without; default: these, or the only ones that there are.
-        ///                      An error for packages of other formats
-        ///    "load_timeout_ms" milliseconds after which opening fails
-        ///    "native.disable_passes"
-        ///                      as for sessions, for every component
-        ///    "native.packed_cache"
-        ///                      as for sessions, for every component
-        ///    "native.kv_cache_dtype"
-        ///                      as for sessions, for every component
-        /// </summary>
         internal const uint OXP_OPTIONS_PIPELINE = 3;
-        /// <summary>
-        ///  Options for oxp_run_create:
-        ///    "max_tokens"      tokens to choose after each append; default: the package's limit. In a
-        ///                      package of frames of codes, frames
-        ///    "stop_on_eos"     "true" or "false": whether an end token finishes; default "true"
-        ///    "chunk_size"      the most prompt tokens that one pass feeds; default: all
-        ///    "logits"          "last" or "all": the positions of which a pass over several tokens
-        ///                      keeps the logits, for oxp_run_get_tensor; default "last", the only
-        ///                      ones that choosing a token needs
-        ///    "num_steps"       steps of an iterative package's loop, 1 to 100000; default: the
-        ///                      package's. Not where the package lists the timesteps of its own. Where a
-        ///                      package has several loops, this and the options below are about the
-        ///                      last, but "seed" about all
-        ///    "start_step"      the first step of the loop that runs, 0 to num_steps - 1; default: the
-        ///                      package's. The loop's input is then what the steps before would have
-        ///                      made of it, unless "add_noise" makes it so
-        ///    "add_noise"       "true" or "false": whether what is set at the loop's input is clean, an
-        ///                      image to be made into another, and gets as much noise as the first step
-        ///                      that runs begins with; default "false". For packages with a scheduler
-        ///                      that takes noise back
-        ///    "guidance_scale"  how far an iterative package's guidance goes, 0 to 1000; 1 is none;
-        ///                      default: the package's
-        ///    "seed"            what the noise of an iterative package with a scheduler is drawn from,
-        ///                      0 to 2^64 - 1; default 0. The same seed gives the same noise, on every
-        ///                      system
-        ///    "timeout_ms"      milliseconds after which a step, generate, forward, finish or
-        ///                      execute call fails
-        /// </summary>
         internal const uint OXP_OPTIONS_RUN = 4;
-        /// <summary>
-        ///  Log levels.
-        /// </summary>
         internal const uint OXP_LOG_DEBUG = 1;
         internal const uint OXP_LOG_INFO = 2;
         internal const uint OXP_LOG_WARNING = 3;
         internal const uint OXP_LOG_ERROR = 4;
-        /// <summary>
-        ///  Who runs a graph.
-        /// </summary>
         internal const uint OXP_BACKEND_NATIVE = 1;
         internal const uint OXP_BACKEND_ORT = 2;
-        /// <summary>
-        ///  In oxp_port_info.flags: the input has a default and may be left out.
-        /// </summary>
         internal const uint OXP_PORT_OPTIONAL = 1;
-        /// <summary>
-        ///  In oxp_port_info.flags: the graph declares no rank; `rank` is 0 and says nothing.
-        /// </summary>
         internal const uint OXP_PORT_RANK_UNKNOWN = 2;
-        /// <summary>
-        ///  When a component runs: once for a prompt, at every step, when the final outputs are
-        ///  asked for, or only when the host asks for it.
-        /// </summary>
         internal const uint OXP_PHASE_PROMPT_ONLY = 1;
         internal const uint OXP_PHASE_EVERY_STEP = 2;
         internal const uint OXP_PHASE_FINAL_ONLY = 3;
         internal const uint OXP_PHASE_ON_DEMAND = 4;
-        /// <summary>
-        ///  In oxp_pipeline_info.flags: the package has a tokenizer.
-        /// </summary>
         internal const uint OXP_PIPELINE_HAS_TOKENIZER = 1;
-        /// <summary>
-        ///  In oxp_pipeline_info.flags: the package has a chat template.
-        /// </summary>
         internal const uint OXP_PIPELINE_HAS_CHAT_TEMPLATE = 2;
-        /// <summary>
-        ///  Why a run is finished: not yet; an end token was chosen; as many tokens were chosen as
-        ///  were allowed; the sequence is as long as the model takes; a package without a token
-        ///  loop has run, an iterative one all of its steps.
-        /// </summary>
         internal const uint OXP_FINISH_NONE = 0;
         internal const uint OXP_FINISH_END_OF_TEXT = 1;
         internal const uint OXP_FINISH_MAX_TOKENS = 2;
         internal const uint OXP_FINISH_CONTEXT_FULL = 3;
         internal const uint OXP_FINISH_COMPLETED = 4;
-        /// <summary>
-        ///  Roles of special tokens: begin of sequence, end of sequence, padding, unknown, separator.
-        /// </summary>
         internal const uint OXP_TOKEN_BOS = 1;
         internal const uint OXP_TOKEN_EOS = 2;
         internal const uint OXP_TOKEN_PAD = 3;
@@ -208,1473 +87,503 @@ namespace Oxpipe
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate void oxp_runtime_create_log_delegate(void* user_data, uint level, byte* message, ulong message_len);
 
-        /// <summary>
-        ///  The OXP_ABI_VERSION that the library was built with. Any thread.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_abi_version", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern uint oxp_abi_version();
 
-        /// <summary>
-        ///  The library's version, "0.1.0", into `buffer` of `capacity` bytes; `needed` gets its
-        ///  length without the NUL. Any thread.
-        ///
-        ///  Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER (`needed`).
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_version_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_version_copy(byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
 
-        /// <summary>
-        ///  The size in bytes that the library has for the struct with this OXP_STRUCT_ id; 0 for a
-        ///  number that is none. Any thread.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_struct_size", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern uint oxp_struct_size(uint id);
 
-        /// <summary>
-        ///  The name of a status code, "OXP_ERR_BUSY"; "unknown status" for a number that is none.
-        ///  A static string, never to be freed. Any thread.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_status_name", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern byte* oxp_status_name(int status);
 
-        /// <summary>
-        ///  The status code that the call returned; OXP_ERR_INVALID_HANDLE if `error` is no error.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_error_get_code", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_error_get_code(oxp_error* error);
 
-        /// <summary>
-        ///  The function that failed, what went wrong, what was found, what was expected and what to do:
-        ///  UTF-8 text that ends with a NUL, borrowed until the error is freed. `len`, which may be NULL, gets its length
-        ///  in bytes without the NUL. "" (never NULL) if `error` is no error.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_error_get_message", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern byte* oxp_error_get_message(oxp_error* error, ulong* len);
 
-        /// <summary>
-        ///  The component that the error is about; "" if it is about none. As
-        ///  oxp_error_get_message.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_error_get_component", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern byte* oxp_error_get_component(oxp_error* error, ulong* len);
 
-        /// <summary>
-        ///  The port (input or output) that the error is about; "" if it is about none. As
-        ///  oxp_error_get_message.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_error_get_port", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern byte* oxp_error_get_port(oxp_error* error, ulong* len);
 
-        /// <summary>
-        ///  The node of the graph that the error is about; "" if it is about none. As
-        ///  oxp_error_get_message.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_error_get_node", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern byte* oxp_error_get_node(oxp_error* error, ulong* len);
 
-        /// <summary>
-        ///  The file that the error is about; "" if it is about none. As oxp_error_get_message.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_error_get_file", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern byte* oxp_error_get_file(oxp_error* error, ulong* len);
 
-        /// <summary>
-        ///  Frees an error. NULL and what is no live error are ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_error_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_error_free(oxp_error* error);
 
-        /// <summary>
-        ///  Bytes of one element of the type with this OXP_DTYPE_ code; 0 for a number that is none.
-        ///  Any thread.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_dtype_size", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern ulong oxp_dtype_size(uint dtype);
 
-        /// <summary>
-        ///  ONNX's name of the type with this OXP_DTYPE_ code in lower case, "float32"; "" for a
-        ///  number that is none. A static string, never to be freed. Any thread.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_dtype_name", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern byte* oxp_dtype_name(uint dtype);
 
-        /// <summary>
-        ///  Makes a cancel object that is not requested; free it with oxp_cancel_free.
-        ///
-        ///  Errors: OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_cancel_create", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_cancel_create(oxp_cancel** cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Asks the calls that were given `cancel` to end. It stays requested until
-        ///  oxp_cancel_reset: later calls end at once.
-        ///
-        ///  Errors: OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_cancel_request", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_cancel_request(oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Makes `cancel` as new.
-        ///
-        ///  Errors: OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_cancel_reset", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_cancel_reset(oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Sets `requested` to 1 if `cancel` is requested, else to 0.
-        ///
-        ///  Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_cancel_is_requested", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_cancel_is_requested(oxp_cancel* cancel, int* requested, oxp_error** err);
 
-        /// <summary>
-        ///  Frees a cancel object; calls that were given it go on as they are. NULL and what is no
-        ///  live cancel object are ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_cancel_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_cancel_free(oxp_cancel* cancel);
 
-        /// <summary>
-        ///  Makes options of one kind, an OXP_OPTIONS_ code, all at their defaults; free them with
-        ///  oxp_options_free.
-        ///
-        ///  Errors: OXP_ERR_INVALID_ARGUMENT (`kind`), OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_options_create", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_options_create(uint kind, oxp_options** options, oxp_error** err);
 
-        /// <summary>
-        ///  Sets one option; the last value of a key counts. The value is checked at once, except
-        ///  that only opening a pipeline knows whether it has the component of "backend.NAME".
-        ///
-        ///  Errors: OXP_ERR_UNKNOWN_OPTION and OXP_ERR_INVALID_OPTION, whose messages list what is
-        ///  known, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_options_set", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_options_set(oxp_options* options, byte* key, ulong key_len, byte* value, ulong value_len, oxp_error** err);
 
-        /// <summary>
-        ///  Frees options; what was made with them stays. NULL and what is no live options object
-        ///  are ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_options_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_options_free(oxp_options* options);
 
-        /// <summary>
-        ///  Makes a runtime; free it with oxp_runtime_free. `options`, which may be NULL, are of
-        ///  kind OXP_OPTIONS_RUNTIME. `log` may be NULL; `free_user_data`, which may be NULL too, is
-        ///  called once with `user_data` when nothing can log any more, or when this call fails.
-        ///
-        ///  Errors: OXP_ERR_NULL_POINTER (`runtime`), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY and
-        ///  OXP_ERR_INVALID_ARGUMENT (`options`).
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_runtime_create", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_runtime_create(oxp_options* options, oxp_runtime** runtime, oxp_runtime_create_log_delegate log, void* user_data, oxp_runtime_create_free_user_data_delegate free_user_data, oxp_error** err);
 
-        /// <summary>
-        ///  Sets `built_in` to 1 if this build of the library holds the OXP_BACKEND_ `backend`
-        ///  (a Cargo feature), else to 0. ONNX Runtime itself is looked for only when it is needed.
-        ///  Any thread.
-        ///
-        ///  Errors: OXP_ERR_INVALID_ARGUMENT (`backend`), OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_backend_is_built_in", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_backend_is_built_in(uint backend, int* built_in, oxp_error** err);
 
-        /// <summary>
-        ///  Frees a runtime; sessions and pipelines made with it live on. NULL and what is no live
-        ///  runtime are ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_runtime_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_runtime_free(oxp_runtime* runtime);
 
-        /// <summary>
-        ///  Opens the ONNX model in the file at `path` (UTF-8); external data lies beside it. Free
-        ///  the session with oxp_session_free. `runtime` may be NULL. `options`, which may be NULL,
-        ///  are of kind OXP_OPTIONS_SESSION. `cancel`, which may be NULL, and "load_timeout_ms" are
-        ///  looked at before and after the graph is read.
-        ///
-        ///  Errors: OXP_ERR_IO (no such file, a folder, not readable), OXP_ERR_INVALID_MODEL,
-        ///  OXP_ERR_MISSING_OPERATOR, OXP_ERR_BACKEND_UNAVAILABLE, OXP_ERR_CANCELLED,
-        ///  OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
-        ///  OXP_ERR_INVALID_HANDLE, OXP_ERR_INVALID_ARGUMENT and OXP_ERR_BUSY (`options`).
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_open", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_open(oxp_runtime* runtime, byte* path, ulong path_len, oxp_options* options, oxp_session** session, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Opens an ONNX model of `model_len` bytes in memory. `external` holds the files that the
-        ///  model's tensors name as external data. All bytes are copied. As oxp_session_open
-        ///  otherwise.
-        ///
-        ///  Errors: as oxp_session_open, and OXP_ERR_OUT_OF_MEMORY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_open_memory", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_open_memory(oxp_runtime* runtime, void* model, ulong model_len, oxp_file* external, ulong external_count, oxp_options* options, oxp_session** session, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Frees a session; outputs that it gave live on, a run that is under way on another
-        ///  thread ends as usual. NULL and what is no live session are ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_session_free(oxp_session* session);
 
-        /// <summary>
-        ///  How many inputs the graph has.
-        ///
-        ///  Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_get_input_count", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_get_input_count(oxp_session* session, ulong* count, oxp_error** err);
 
-        /// <summary>
-        ///  How many outputs the graph has.
-        ///
-        ///  Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_get_output_count", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_get_output_count(oxp_session* session, ulong* count, oxp_error** err);
 
-        /// <summary>
-        ///  The input at `index`, counted from 0 in the graph's order. What `info` points to is
-        ///  borrowed until the session is freed.
-        ///
-        ///  Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
-        ///  OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_get_input", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_get_input(oxp_session* session, ulong index, oxp_port_info* info, oxp_error** err);
 
-        /// <summary>
-        ///  The output at `index`, counted from 0 in the graph's order. As oxp_session_get_input.
-        ///
-        ///  Errors: as oxp_session_get_input.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_get_output", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_get_output(oxp_session* session, ulong index, oxp_port_info* info, oxp_error** err);
 
-        /// <summary>
-        ///  How many entries of metadata the model has: its metadata_props, then producer and so on.
-        ///
-        ///  Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_get_metadata_count", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_get_metadata_count(oxp_session* session, ulong* count, oxp_error** err);
 
-        /// <summary>
-        ///  The entry of metadata at `index`: `key` and `value` get text that ends with a NUL,
-        ///  borrowed until the session is freed; `key_len` and `value_len`, which may be NULL, get
-        ///  the lengths in bytes without the NUL.
-        ///
-        ///  Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_INVALID_HANDLE,
-        ///  OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_get_metadata", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_get_metadata(oxp_session* session, ulong index, byte** key, ulong* key_len, byte** value, ulong* value_len, oxp_error** err);
 
-        /// <summary>
-        ///  Who runs the graph, an OXP_BACKEND_ code, and why, in words: `reason` gets text that
-        ///  ends with a NUL, borrowed until the session is freed, `reason_len`, which may be NULL,
-        ///  its length in bytes without the NUL.
-        ///
-        ///  Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_get_backend", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_get_backend(oxp_session* session, uint* backend, byte** reason, ulong* reason_len, oxp_error** err);
 
-        /// <summary>
-        ///  What the session has done so far.
-        ///
-        ///  Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
-        ///  OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_get_stats", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_get_stats(oxp_session* session, oxp_session_stats* stats, oxp_error** err);
 
-        /// <summary>
-        ///  How large the outputs will be for inputs of these dtypes and shapes, without running.
-        ///
-        ///  Of each input the name, dtype and shape are read, the data is not (it may be NULL). Of
-        ///  each output `tensor.dtype`, `byte_len`, `rank` and, if it fits, `shape` are set;
-        ///  `byte_len` is OXP_UNKNOWN_SIZE and `rank` 0 where only a run can tell. `data` is not
-        ///  touched.
-        ///
-        ///  Errors: those of the inputs and outputs of oxp_session_run. The shape of an output that
-        ///  does not fit is not an error: `rank` says how many dims it has.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_output_bound", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_output_bound(oxp_session* session, oxp_named_in* inputs, ulong input_count, oxp_named_out* outputs, ulong output_count, oxp_error** err);
 
-        /// <summary>
-        ///  Runs the graph on named inputs, in any order, for any subset of its outputs, into the
-        ///  caller's memory.
-        ///
-        ///  Inputs are read where they lie, unless they are unaligned. An output is written where it
-        ///  shall be, by the kernel itself where the backend can. On success each output's dtype,
-        ///  byte_len, rank and shape are set. If any output's room or shape room is too small, the
-        ///  call fails with OXP_ERR_BUFFER_TOO_SMALL and *every* output's dtype, byte_len and rank
-        ///  are what it needs; where shapes tell that beforehand, nothing was run. After an error the
-        ///  bytes of the outputs are unspecified. `cancel` may be NULL; "run_timeout_ms" counts from
-        ///  the start of the call.
-        ///
-        ///  Inputs and outputs must not overlap in memory, nor outputs one another.
-        ///
-        ///  Errors: OXP_ERR_BUFFER_TOO_SMALL; OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_TENSOR,
-        ///  OXP_ERR_UNSUPPORTED_DTYPE for a descriptor; OXP_ERR_UNKNOWN_PORT, OXP_ERR_MISSING_INPUT,
-        ///  OXP_ERR_INVALID_ARGUMENT (a port given twice), OXP_ERR_DTYPE_MISMATCH,
-        ///  OXP_ERR_SHAPE_MISMATCH for what the graph declares; OXP_ERR_OVERLAP;
-        ///  OXP_ERR_RUN_FAILED; OXP_ERR_OUT_OF_MEMORY; OXP_ERR_CANCELLED,
-        ///  OXP_ERR_DEADLINE_EXCEEDED; OXP_ERR_NULL_POINTER; OXP_ERR_INVALID_UTF8;
-        ///  OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_run", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_run(oxp_session* session, oxp_named_in* inputs, ulong input_count, oxp_named_out* outputs, ulong output_count, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Runs the graph as oxp_session_run does, into memory of the library: `result` gets an
-        ///  object that holds the outputs; free it with oxp_outputs_free.
-        ///
-        ///  `output_names` holds `output_count` strings, `output_name_lens` their lengths in bytes;
-        ///  it may be NULL if all of them end with a NUL. NULL names with a count of 0 ask for every
-        ///  output, in the graph's order.
-        ///
-        ///  Errors: as oxp_session_run, without OXP_ERR_BUFFER_TOO_SMALL and OXP_ERR_OVERLAP.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_session_run_alloc", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_session_run_alloc(oxp_session* session, oxp_named_in* inputs, ulong input_count, byte** output_names, ulong* output_name_lens, ulong output_count, oxp_outputs** result, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  How many outputs there are.
-        ///
-        ///  Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_outputs_get_count", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_outputs_get_count(oxp_outputs* outputs, ulong* count, oxp_error** err);
 
-        /// <summary>
-        ///  The output at `index`, in the order in which they were asked for. `name` gets text that
-        ///  ends with a NUL, `name_len`, which may be NULL, its length in bytes; `tensor`, whose
-        ///  content before the call does not matter, a view. All is borrowed until the outputs are
-        ///  freed.
-        ///
-        ///  Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_outputs_get_at", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_outputs_get_at(oxp_outputs* outputs, ulong index, byte** name, ulong* name_len, oxp_tensor_in* tensor, oxp_error** err);
 
-        /// <summary>
-        ///  The output of that name; `tensor`, whose content before the call does not matter, gets a
-        ///  view that is borrowed until the outputs are freed.
-        ///
-        ///  Errors: OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER,
-        ///  OXP_ERR_INVALID_UTF8.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_outputs_get", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_outputs_get(oxp_outputs* outputs, byte* name, ulong name_len, oxp_tensor_in* tensor, oxp_error** err);
 
-        /// <summary>
-        ///  Frees outputs, and what was borrowed from them. NULL and what are no live outputs are
-        ///  ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_outputs_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_outputs_free(oxp_outputs* outputs);
 
-        /// <summary>
-        ///  Opens the package in the folder at `path` (UTF-8) and loads its components. The first of
-        ///  these files says what the package is: inference_metadata.yaml, .yml or .json;
-        ///  genai_config.json, onnxruntime-genai's; config.json beside .onnx files, or with them in
-        ///  onnx/, a Hugging Face export. A file that is there and wrong is an error, not passed over.
-        ///  Free the pipeline with oxp_pipeline_free. `runtime` may be NULL. `options`, which may be NULL, are
-        ///  of kind OXP_OPTIONS_PIPELINE. `progress` may be NULL; it is called on this thread, with
-        ///  `user_data`, only during this call. `cancel` may be NULL.
-        ///
-        ///  Errors: OXP_ERR_IO, OXP_ERR_INVALID_PACKAGE, OXP_ERR_INVALID_MODEL,
-        ///  OXP_ERR_UNKNOWN_COMPONENT (an option or variable names one that the package lacks),
-        ///  OXP_ERR_MISSING_OPERATOR, OXP_ERR_BACKEND_UNAVAILABLE, OXP_ERR_UNSUPPORTED,
-        ///  OXP_ERR_TOKENIZER, OXP_ERR_CHAT_TEMPLATE, OXP_ERR_CANCELLED,
-        ///  OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
-        ///  OXP_ERR_INVALID_HANDLE, OXP_ERR_INVALID_ARGUMENT and OXP_ERR_BUSY (`options`).
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_pipeline_open", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_pipeline_open(oxp_runtime* runtime, byte* path, ulong path_len, oxp_options* options, oxp_pipeline** pipeline, oxp_pipeline_open_progress_delegate progress, void* user_data, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Opens a package of `file_count` files in memory, of any format; nothing is read from disk. The bytes
-        ///  are copied. Names are relative: "..", an absolute path and a backslash are refused as
-        ///  OXP_ERR_INVALID_PACKAGE, and so are two names of one file. As oxp_pipeline_open otherwise.
-        ///
-        ///  Errors: as oxp_pipeline_open, OXP_ERR_OUT_OF_MEMORY, and OXP_ERR_INVALID_ARGUMENT for a
-        ///  file given twice.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_pipeline_open_memory", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_pipeline_open_memory(oxp_runtime* runtime, oxp_file* files, ulong file_count, oxp_options* options, oxp_pipeline** pipeline, oxp_pipeline_open_memory_progress_delegate progress, void* user_data, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  What opening the package in the folder at `path` with `options`, which may be NULL, would take, from
-        ///  file sizes, without loading it. Of the options "variant" counts. `weight_bytes`, which may be NULL, gets the bytes of all weights; `buffer`
-        ///  gets JSON, {"weight_bytes": N, "components": [{"name", "file", "weight_bytes"}, ...]}, by
-        ///  the rule of strings out. `runtime` may be NULL.
-        ///
-        ///  Errors: OXP_ERR_IO, OXP_ERR_INVALID_PACKAGE, OXP_ERR_UNSUPPORTED,
-        ///  OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
-        ///  OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_pipeline_estimate_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_pipeline_estimate_copy(oxp_runtime* runtime, byte* path, ulong path_len, oxp_options* options, ulong* weight_bytes, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
 
-        /// <summary>
-        ///  Frees a pipeline; its runs, tokenizers and chat templates live on. NULL and what is no
-        ///  live pipeline are ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_pipeline_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_pipeline_free(oxp_pipeline* pipeline);
 
-        /// <summary>
-        ///  What the package is.
-        ///
-        ///  Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_pipeline_get_info", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_pipeline_get_info(oxp_pipeline* pipeline, oxp_pipeline_info* info, oxp_error** err);
 
-        /// <summary>
-        ///  The component at `index`, counted from 0 in the package's order.
-        ///
-        ///  Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
-        ///  OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_pipeline_get_component", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_pipeline_get_component(oxp_pipeline* pipeline, ulong index, oxp_component_info* info, oxp_error** err);
 
-        /// <summary>
-        ///  The input at `index` of the component with that name. What `info` points to is borrowed
-        ///  until the pipeline is freed.
-        ///
-        ///  Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE,
-        ///  OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_pipeline_get_input", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_pipeline_get_input(oxp_pipeline* pipeline, byte* component, ulong component_len, ulong index, oxp_port_info* info, oxp_error** err);
 
-        /// <summary>
-        ///  The output at `index` of the component with that name. As oxp_pipeline_get_input.
-        ///
-        ///  Errors: as oxp_pipeline_get_input.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_pipeline_get_output", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_pipeline_get_output(oxp_pipeline* pipeline, byte* component, ulong component_len, ulong index, oxp_port_info* info, oxp_error** err);
 
-        /// <summary>
-        ///  Everything that is known about the pipeline (package, components, ports and where their
-        ///  values come from, phases, backends and reasons, defaults of generation) as JSON, by the rule of strings out.
-        ///
-        ///  Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_pipeline_describe_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_pipeline_describe_copy(oxp_pipeline* pipeline, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
 
-        /// <summary>
-        ///  Makes a run of a pipeline, without tokens or inputs; free it with oxp_run_free.
-        ///  `options`, which may be NULL, are of kind OXP_OPTIONS_RUN.
-        ///
-        ///  Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_ARGUMENT and
-        ///  OXP_ERR_BUSY (`options`), OXP_ERR_OUT_OF_MEMORY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_create", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_create(oxp_pipeline* pipeline, oxp_options* options, oxp_run** run, oxp_error** err);
 
-        /// <summary>
-        ///  Frees a run. NULL and what is no live run are ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_run_free(oxp_run* run);
 
-        /// <summary>
-        ///  Appends `count` prompt tokens. After a finished answer this starts the next turn.
-        ///
-        ///  Errors: OXP_ERR_INVALID_ARGUMENT (an id outside of the vocabulary, more tokens than the
-        ///  model takes), OXP_ERR_INVALID_STATE (nothing reads tokens), OXP_ERR_NULL_POINTER,
-        ///  OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_append_tokens", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_append_tokens(oxp_run* run, int* tokens, ulong count, oxp_error** err);
 
-        /// <summary>
-        ///  Encodes and appends text. With `add_special` 1 the tokenizer adds its own special tokens
-        ///  (a rendered chat template has them already), with 0 it does not. `token_count`, which
-        ///  may be NULL, gets how many tokens it became.
-        ///
-        ///  Errors: OXP_ERR_UNSUPPORTED (no tokenizer), OXP_ERR_TOKENIZER, OXP_ERR_INVALID_UTF8, and
-        ///  as oxp_run_append_tokens.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_append_text", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_append_text(oxp_run* run, byte* text, ulong text_len, int add_special, ulong* token_count, oxp_error** err);
 
-        /// <summary>
-        ///  Feeds what has not run yet, chooses a token and appends it; `event` says what happened.
-        ///  An iterative package takes one step of its loop instead, and finishes with
-        ///  OXP_FINISH_COMPLETED after the last; a package without a loop runs once and finishes so. In a
-        ///  package of strategy nested_autoregressive a step is a frame: the outer decoder's token and the
-        ///  codes that the inner one makes.
-        ///  `cancel` may be NULL.
-        ///
-        ///  Errors: OXP_ERR_INVALID_STATE (finished, or no tokens), OXP_ERR_MISSING_INPUT,
-        ///  OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
-        ///  OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
-        ///  OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_step", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_step(oxp_run* run, oxp_event* @event, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Steps until the run is finished. `finish_reason`, which may be NULL, gets an OXP_FINISH_
-        ///  code. `on_event`, which may be NULL, is told each step. `cancel` may be NULL; "timeout_ms"
-        ///  counts over the whole call.
-        ///
-        ///  Errors: as oxp_run_step. Steps before the failing one have happened.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_generate", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_generate(oxp_run* run, uint* finish_reason, oxp_run_generate_on_event_delegate on_event, void* user_data, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Feeds what has not run yet and stops before a token is chosen: look at oxp_run_get_logits
-        ///  and call oxp_run_force_token. `cancel` may be NULL.
-        ///
-        ///  Errors: as oxp_run_step.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_forward", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_forward(oxp_run* run, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Makes `token` the choice from the current logits: after oxp_run_forward it is appended,
-        ///  after a step it takes the place of the token that the step chose. `event` says what
-        ///  happened.
-        ///
-        ///  Errors: OXP_ERR_INVALID_ARGUMENT (outside of the vocabulary), OXP_ERR_INVALID_STATE (no
-        ///  logits), OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
-        ///  OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_force_token", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_force_token(oxp_run* run, int token, oxp_event* @event, oxp_error** err);
 
-        /// <summary>
-        ///  Keeps the first `length` tokens and forgets the others. 0 starts over; inputs stay set.
-        ///
-        ///  Errors: OXP_ERR_INVALID_ARGUMENT (more than there are), OXP_ERR_INVALID_STATE (nothing
-        ///  reads tokens), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_rewind", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_rewind(oxp_run* run, ulong length, oxp_error** err);
 
-        /// <summary>
-        ///  Runs the final_only components; their outputs are then values of the run. In an iterative
-        ///  package they may run after any step, over what that has made. `cancel` may be NULL.
-        ///
-        ///  Errors: as oxp_run_step.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_finish", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_finish(oxp_run* run, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Runs one on_demand component; its outputs are then values of the run. `cancel` may be
-        ///  NULL.
-        ///
-        ///  Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_INVALID_STATE (another phase),
-        ///  OXP_ERR_INVALID_UTF8, and as oxp_run_step.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_execute", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_execute(oxp_run* run, byte* component, ulong component_len, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Sets an input that the request brings, "vision_encoder.pixel_values"; it is checked
-        ///  against the port and copied at once. Another value than before makes the components that
-        ///  depend on it run again. An input that the denoiser of an iterative package loops to is
-        ///  what the loop starts from; with a scheduler that may be left to noise, where the port
-        ///  declares its shape. "denoiser.PORT.uncond" sets what stands at the input PORT where
-        ///  guidance leaves the conditioning out (a negative prompt); if it is not set, zeros do for
-        ///  the conditioning. In a package whose positions are a processor's coordinates
-        ///  (pipeline.positions, generation processor_coordinates) the decoder's input for them takes
-        ///  those of the first tokens, "[1, n]" or on three axes "[3, 1, n]"; the others go on from them.
-        ///
-        ///  Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
-        ///  "component.port", or an input that the pipeline feeds itself), OXP_ERR_STRUCT_SIZE,
-        ///  OXP_ERR_INVALID_TENSOR, OXP_ERR_UNSUPPORTED_DTYPE, OXP_ERR_DTYPE_MISMATCH,
-        ///  OXP_ERR_SHAPE_MISMATCH, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_NULL_POINTER,
-        ///  OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_set_input", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_set_input(oxp_run* run, byte* address, ulong address_len, oxp_tensor_in* tensor, oxp_error** err);
 
-        /// <summary>
-        ///  Takes an input back that oxp_run_set_input has set.
-        ///
-        ///  Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT,
-        ///  OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_clear_input", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_clear_input(oxp_run* run, byte* address, ulong address_len, oxp_error** err);
 
-        /// <summary>
-        ///  A value of the run, "component.port": an output as it was last computed, or an input
-        ///  that was set; at an input that the denoiser of an iterative package loops to, what the
-        ///  last step has made for it. `tensor`, whose content before the call does not matter, gets a view
-        ///  without a copy, borrowed until the next call on the run that changes it, or until the
-        ///  run is freed.
-        ///
-        ///  Errors: OXP_ERR_UNKNOWN_COMPONENT, OXP_ERR_UNKNOWN_PORT, OXP_ERR_INVALID_ARGUMENT (no
-        ///  "component.port"), OXP_ERR_INVALID_STATE (no value yet), OXP_ERR_NULL_POINTER,
-        ///  OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_get_tensor", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_get_tensor(oxp_run* run, byte* address, ulong address_len, oxp_tensor_in* tensor, oxp_error** err);
 
-        /// <summary>
-        ///  Copies a value of the run, "component.port", into the caller's memory.
-        ///
-        ///  Errors: OXP_ERR_BUFFER_TOO_SMALL (dtype, byte_len and rank are what the value needs),
-        ///  OXP_ERR_OVERLAP (data and shape), OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_TENSOR, and as
-        ///  oxp_run_get_tensor.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_copy_tensor", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_copy_tensor(oxp_run* run, byte* address, ulong address_len, oxp_tensor_out* tensor, oxp_error** err);
 
-        /// <summary>
-        ///  The logits of the last position that ran, float32, one for each token of the vocabulary:
-        ///  what the last step chose from. `logits` is borrowed until the next call on the run that
-        ///  changes it, or until the run is freed; `count` gets their number.
-        ///
-        ///  Errors: OXP_ERR_INVALID_STATE (nothing ran yet, or no token loop), OXP_ERR_NULL_POINTER,
-        ///  OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_get_logits", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_get_logits(oxp_run* run, float** logits, ulong* count, oxp_error** err);
 
-        /// <summary>
-        ///  All token ids of the run, appended and chosen, into `buffer` of `capacity` ids; `needed`
-        ///  gets their number. Too small a buffer is left untouched; NULL with capacity 0 asks.
-        ///
-        ///  Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
-        ///  OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_tokens_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_tokens_copy(oxp_run* run, int* buffer, ulong capacity, ulong* needed, oxp_error** err);
 
-        /// <summary>
-        ///  What the run has done so far, and whether it is finished.
-        ///
-        ///  Errors: OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
-        ///  OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_get_stats", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_get_stats(oxp_run* run, oxp_run_stats* stats, oxp_error** err);
 
-        /// <summary>
-        ///  Adds an image to those of the run: a JPEG, PNG, WebP or BMP file of `data_len` bytes at
-        ///  `data`. What the package's preprocessing.image makes of all images is set at the inputs
-        ///  that it names, where oxp_run_get_tensor shows it. Images come in the order of their
-        ///  placeholders in the prompt, and before it: where the package has pipeline.vision, text and
-        ///  tokens that are appended afterwards may have a placeholder for each image, which becomes the
-        ///  image's tokens. `cancel` may be NULL; `data` may go after the call.
-        ///
-        ///  Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.image; set the tensors with
-        ///  oxp_run_set_input), OXP_ERR_INVALID_MEDIA (no such file, damaged, too large, or not to be
-        ///  preprocessed with the images before), OXP_ERR_SHAPE_MISMATCH, OXP_ERR_OUT_OF_MEMORY,
-        ///  OXP_ERR_CANCELLED, OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
-        ///  OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_add_image", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_add_image(oxp_run* run, void* data, ulong data_len, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  As oxp_run_add_image, of an image that is decoded: `width * height` pixels at `pixels`, of a
-        ///  byte each for red, green and blue, row by row from the top, without gaps.
-        ///
-        ///  Errors: OXP_ERR_INVALID_MEDIA (also `pixels_len` other than width * height * 3), and as
-        ///  oxp_run_add_image.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_add_image_rgb", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_add_image_rgb(oxp_run* run, void* pixels, ulong pixels_len, ulong width, ulong height, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Takes all images of the run back. Their tokens stay; oxp_run_rewind goes back before them.
-        ///
-        ///  Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.image),
-        ///  OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_clear_images", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_clear_images(oxp_run* run, oxp_error** err);
 
-        /// <summary>
-        ///  Gives the run a sound, in the place of the one that it has: a WAV, FLAC or MP3 file of
-        ///  `data_len` bytes at `data`, of any rate and number of channels. What the package's
-        ///  preprocessing.audio makes of it is set at the inputs that it names. `cancel` may be NULL;
-        ///  `data` may go after the call.
-        ///
-        ///  Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.audio), and as
-        ///  oxp_run_add_image.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_set_audio", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_set_audio(oxp_run* run, void* data, ulong data_len, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  As oxp_run_set_audio, of a sound that is decoded: `sample_count` floats at `samples`, about -1
-        ///  to 1, the first of each of `channels`, the second of each, and so on; `sample_rate` is how
-        ///  many of each there are in a second.
-        ///
-        ///  Errors: OXP_ERR_INVALID_MEDIA (also 0 channels, a rate of 0, or a `sample_count` that is no
-        ///  multiple of the channels), and as oxp_run_set_audio.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_set_audio_samples", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_set_audio_samples(oxp_run* run, float* samples, ulong sample_count, uint channels, uint sample_rate, oxp_cancel* cancel, oxp_error** err);
 
-        /// <summary>
-        ///  Takes the sound of the run back.
-        ///
-        ///  Errors: OXP_ERR_UNSUPPORTED (the package has no preprocessing.audio),
-        ///  OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_run_clear_audio", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_clear_audio(oxp_run* run, oxp_error** err);
 
-        /// <summary>
-        ///  Opens a `tokenizer.json` at `path` (UTF-8), and `tokenizer_config.json` beside it for the
-        ///  roles of special tokens, if that is there. Free it with oxp_tokenizer_free.
-        ///
-        ///  Errors: OXP_ERR_IO, OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_open", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tokenizer_open(byte* path, ulong path_len, oxp_tokenizer** tokenizer, oxp_error** err);
 
-        /// <summary>
-        ///  As oxp_tokenizer_open, from the bytes of `tokenizer.json` and of `tokenizer_config.json`;
-        ///  `config` may be NULL if there is none. They are not kept.
-        ///
-        ///  Errors: OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_open_memory", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tokenizer_open_memory(void* json, ulong json_len, void* config, ulong config_len, oxp_tokenizer** tokenizer, oxp_error** err);
 
-        /// <summary>
-        ///  The tokenizer of a pipeline's package, as a handle of its own: free it with
-        ///  oxp_tokenizer_free, before or after the pipeline.
-        ///
-        ///  Errors: OXP_ERR_UNSUPPORTED (the package has none), OXP_ERR_INVALID_HANDLE,
-        ///  OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_open_pipeline", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tokenizer_open_pipeline(oxp_pipeline* pipeline, oxp_tokenizer** tokenizer, oxp_error** err);
 
-        /// <summary>
-        ///  Frees a tokenizer; its decode streams live on. NULL and what is no live tokenizer are
-        ///  ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_tokenizer_free(oxp_tokenizer* tokenizer);
 
-        /// <summary>
-        ///  Token ids of UTF-8 text, into `ids` of `capacity` ids; `needed` gets their number. Too
-        ///  small a buffer is left untouched; NULL with capacity 0 asks. With `add_special` 1 the
-        ///  tokenizer adds its own special tokens, with 0 it does not.
-        ///
-        ///  Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_TOKENIZER, OXP_ERR_INVALID_ARGUMENT,
-        ///  OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_encode_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tokenizer_encode_copy(oxp_tokenizer* tokenizer, byte* text, ulong text_len, int add_special, int* ids, ulong capacity, ulong* needed, oxp_error** err);
 
-        /// <summary>
-        ///  Text of `count` token ids, by the rule of strings out. With `skip_special` 1 special
-        ///  tokens are left out.
-        ///
-        ///  Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_TOKENIZER (an id outside of the vocabulary),
-        ///  OXP_ERR_INVALID_ARGUMENT, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_decode_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tokenizer_decode_copy(oxp_tokenizer* tokenizer, int* ids, ulong count, int skip_special, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
 
-        /// <summary>
-        ///  How many tokens have an id, added ones included.
-        ///
-        ///  Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_get_vocab_size", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tokenizer_get_vocab_size(oxp_tokenizer* tokenizer, ulong* size, oxp_error** err);
 
-        /// <summary>
-        ///  The token with a role, an OXP_TOKEN_ code: `id` gets its id, or -1 if there is none;
-        ///  `text`, which may be NULL, its text that ends with a NUL, borrowed until the tokenizer is
-        ///  freed, "" if there is none; `text_len`, which may be NULL, the length in bytes.
-        ///
-        ///  Errors: OXP_ERR_INVALID_ARGUMENT (`role`), OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_get_special", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tokenizer_get_special(oxp_tokenizer* tokenizer, uint role, int* id, byte** text, ulong* text_len, oxp_error** err);
 
-        /// <summary>
-        ///  The text of one token as the vocabulary writes it, by the rule of strings out.
-        ///
-        ///  Errors: OXP_ERR_OUT_OF_RANGE (no such id), OXP_ERR_BUFFER_TOO_SMALL,
-        ///  OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_token_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tokenizer_token_copy(oxp_tokenizer* tokenizer, int id, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
 
-        /// <summary>
-        ///  The id of a token as the vocabulary writes it: `id` gets it, or -1 if there is none.
-        ///
-        ///  Errors: OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_find_token", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tokenizer_find_token(oxp_tokenizer* tokenizer, byte* token, ulong token_len, int* id, oxp_error** err);
 
-        /// <summary>
-        ///  Sets `special` to 1 if decoding with `skip_special` leaves the token out, else to 0.
-        ///
-        ///  Errors: OXP_ERR_OUT_OF_RANGE (no such id), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_tokenizer_is_special", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tokenizer_is_special(oxp_tokenizer* tokenizer, int id, int* special, oxp_error** err);
 
-        /// <summary>
-        ///  Makes a decode stream of a tokenizer; free it with oxp_decode_stream_free. With
-        ///  `skip_special` 1 special tokens give no text.
-        ///
-        ///  Errors: OXP_ERR_INVALID_ARGUMENT, OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_decode_stream_create", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_decode_stream_create(oxp_tokenizer* tokenizer, int skip_special, oxp_decode_stream** stream, oxp_error** err);
 
-        /// <summary>
-        ///  Adds a token: `text` gets the text that has become certain with it, ending with a NUL,
-        ///  "" while a character is incomplete, borrowed until the next call on the stream;
-        ///  `text_len`, which may be NULL, its length in bytes. A token may stand for a NUL, so the
-        ///  length says where the text ends.
-        ///
-        ///  Errors: OXP_ERR_TOKENIZER (an id outside of the vocabulary), OXP_ERR_NULL_POINTER,
-        ///  OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_decode_stream_push", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_decode_stream_push(oxp_decode_stream* stream, int id, byte** text, ulong* text_len, oxp_error** err);
 
-        /// <summary>
-        ///  Ends the text: `text` gets what was held back, incomplete characters as U+FFFD. The
-        ///  stream is then as new. As oxp_decode_stream_push.
-        ///
-        ///  Errors: OXP_ERR_TOKENIZER, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_decode_stream_flush", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_decode_stream_flush(oxp_decode_stream* stream, byte** text, ulong* text_len, oxp_error** err);
 
-        /// <summary>
-        ///  Frees a decode stream. NULL and what is no live stream are ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_decode_stream_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_decode_stream_free(oxp_decode_stream* stream);
 
-        /// <summary>
-        ///  Parses a template. `tokenizer`, which may be NULL, gives the special tokens that the
-        ///  template may write (bos_token, eos_token, ...). Free it with oxp_chat_template_free.
-        ///
-        ///  What a template can do is bounded, so that one from anywhere may be used: 128 KiB of
-        ///  source, 4096 operators, names and values in a tag and 1000 elif; when it is rendered,
-        ///  4,000,000 steps, 200 lists or dicts inside of each other, 200,000 values or 64 MiB of
-        ///  text in one, and 16 MiB of prompt. Beyond that it is an error.
-        ///
-        ///  Errors: OXP_ERR_CHAT_TEMPLATE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
-        ///  OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_chat_template_create", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_chat_template_create(byte* source, ulong source_len, oxp_tokenizer* tokenizer, oxp_chat_template** chat_template, oxp_error** err);
 
-        /// <summary>
-        ///  The chat template of a pipeline's package, as a handle of its own: free it with
-        ///  oxp_chat_template_free, before or after the pipeline.
-        ///
-        ///  Errors: OXP_ERR_UNSUPPORTED (the package has none), OXP_ERR_INVALID_HANDLE,
-        ///  OXP_ERR_NULL_POINTER.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_chat_template_open_pipeline", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_chat_template_open_pipeline(oxp_pipeline* pipeline, oxp_chat_template** chat_template, oxp_error** err);
 
-        /// <summary>
-        ///  Frees a chat template. NULL and what is no live chat template are ignored.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_chat_template_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_chat_template_free(oxp_chat_template* chat_template);
 
-        /// <summary>
-        ///  The prompt of a conversation, by the rule of strings out. All arguments are JSON text:
-        ///  `messages` an array of {"role": ..., "content": ...}; `tools`, which may be NULL, an
-        ///  array; `extra`, which may be NULL, an object of further template variables, which win
-        ///  over the others. With `add_generation_prompt` 1 the text ends with the opening of the
-        ///  assistant's answer. Append it with `add_special` 0: the special tokens are in it.
-        ///
-        ///  Errors: OXP_ERR_CHAT_TEMPLATE (the template raised an error or went beyond its bounds),
-        ///  OXP_ERR_INVALID_ARGUMENT (not such JSON), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER,
-        ///  OXP_ERR_INVALID_UTF8, OXP_ERR_INVALID_HANDLE.
-        /// </summary>
         [DllImport(__DllName, EntryPoint = "oxp_chat_template_render_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_chat_template_render_copy(oxp_chat_template* chat_template, byte* messages, ulong messages_len, byte* tools, ulong tools_len, byte* extra, ulong extra_len, int add_generation_prompt, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
 
     }
 
-    /// <summary>
-    ///  Why a call failed: the code, a message for a person, and which component, port, node
-    ///  and file it is about. Made by the call that failed, owned by its caller. Shared: any
-    ///  thread, any number at once.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_error
     {
     }
 
-    /// <summary>
-    ///  A tensor to read, 40 bytes: dense, row-major, little-endian elements. As an argument it
-    ///  is borrowed for the call and never kept. As an answer it points into memory of the
-    ///  library, for as long as the function says, and may be handed on as an argument.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_tensor_in
     {
-        /// <summary>
-        ///  sizeof(oxp_tensor_in); OXP_TENSOR_IN_INIT sets it.
-        /// </summary>
         public uint struct_size;
-        /// <summary>
-        ///  An OXP_DTYPE_ code.
-        /// </summary>
         public uint dtype;
-        /// <summary>
-        ///  The first element; may be NULL if there are none. Need not be aligned (at the price
-        ///  of a copy).
-        /// </summary>
         public void* data;
-        /// <summary>
-        ///  Exactly the product of the dims times the size of an element.
-        /// </summary>
         public ulong byte_len;
-        /// <summary>
-        ///  `rank` dims, none negative; may be NULL if rank is 0.
-        /// </summary>
         public long* shape;
-        /// <summary>
-        ///  0 (a scalar) to 64.
-        /// </summary>
         public uint rank;
-        /// <summary>
-        ///  0.
-        /// </summary>
         public uint flags;
     }
 
-    /// <summary>
-    ///  Room of the caller's for a tensor, 48 bytes. The memory may be uninitialised.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_tensor_out
     {
-        /// <summary>
-        ///  Set by the caller: sizeof(oxp_tensor_out); OXP_TENSOR_OUT_INIT sets it.
-        /// </summary>
         public uint struct_size;
-        /// <summary>
-        ///  Set by the library: an OXP_DTYPE_ code.
-        /// </summary>
         public uint dtype;
-        /// <summary>
-        ///  Where the elements go; NULL if capacity is 0.
-        /// </summary>
         public void* data;
-        /// <summary>
-        ///  Bytes at `data`.
-        /// </summary>
         public ulong capacity;
-        /// <summary>
-        ///  Set by the library: bytes that the tensor has, written or needed.
-        /// </summary>
         public ulong byte_len;
-        /// <summary>
-        ///  Where the dims go; NULL if shape_capacity is 0.
-        /// </summary>
         public long* shape;
-        /// <summary>
-        ///  Dims that fit at `shape`.
-        /// </summary>
         public uint shape_capacity;
-        /// <summary>
-        ///  Set by the library: dims that the tensor has, written or needed.
-        /// </summary>
         public uint rank;
     }
 
-    /// <summary>
-    ///  A named tensor to read, for functions that take an array of them. Frozen.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_named_in
     {
         public byte* name;
-        /// <summary>
-        ///  In bytes, or OXP_NUL_TERMINATED.
-        /// </summary>
         public ulong name_len;
         public oxp_tensor_in tensor;
     }
 
-    /// <summary>
-    ///  Room for a named tensor, for functions that take an array of them. Frozen.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_named_out
     {
         public byte* name;
-        /// <summary>
-        ///  In bytes, or OXP_NUL_TERMINATED.
-        /// </summary>
         public ulong name_len;
         public oxp_tensor_out tensor;
     }
 
-    /// <summary>
-    ///  A file in memory, for functions that take an array of them. Frozen: its layout never
-    ///  changes. The bytes are copied during the call.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_file
     {
-        /// <summary>
-        ///  Its path in the package or beside the model, with `/` between parts.
-        /// </summary>
         public byte* name;
-        /// <summary>
-        ///  In bytes, or OXP_NUL_TERMINATED.
-        /// </summary>
         public ulong name_len;
         public void* data;
-        /// <summary>
-        ///  Bytes at `data`.
-        /// </summary>
         public ulong byte_len;
     }
 
-    /// <summary>
-    ///  Asks a long call, on whatever thread, to end early with OXP_ERR_CANCELLED. One object
-    ///  may be given to any number of calls. Shared: any thread, any number at once.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_cancel
     {
     }
 
-    /// <summary>
-    ///  Settings for one kind of object, by key. May be used for any number of objects and
-    ///  freed at once after. Serial: one call at a time, any thread.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_options
     {
     }
 
-    /// <summary>
-    ///  Threads, the ONNX Runtime library and the logger that sessions and pipelines share;
-    ///  those keep what they need of it. Environment variables are read when it is made, and
-    ///  not again. Shared: any thread, any number of calls at once.
-    ///
-    ///  Where a function takes a runtime, NULL means a new one with defaults.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_runtime
     {
     }
 
-    /// <summary>
-    ///  An input or output as its graph declares it. All pointers are borrowed until the session
-    ///  or pipeline is freed.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_port_info
     {
-        /// <summary>
-        ///  Set by the caller: sizeof(oxp_port_info).
-        /// </summary>
         public uint struct_size;
-        /// <summary>
-        ///  An OXP_DTYPE_ code; 0 if the type does not cross this interface (see `type_name`).
-        /// </summary>
         public uint dtype;
-        /// <summary>
-        ///  Ends with a NUL.
-        /// </summary>
         public byte* name;
-        /// <summary>
-        ///  In bytes, without the NUL.
-        /// </summary>
         public ulong name_len;
-        /// <summary>
-        ///  "float32", or what the type is in ONNX's notation, "tensor(string)". Ends with a NUL.
-        /// </summary>
         public byte* type_name;
-        /// <summary>
-        ///  In bytes, without the NUL.
-        /// </summary>
         public ulong type_name_len;
-        /// <summary>
-        ///  `rank` dims, -1 where the size is not fixed.
-        /// </summary>
         public long* dims;
-        /// <summary>
-        ///  `rank` strings that end with a NUL: the names of dims that are not fixed, "" where
-        ///  there is none.
-        /// </summary>
         public byte** dim_names;
         public uint rank;
-        /// <summary>
-        ///  OXP_PORT_ bits.
-        /// </summary>
         public uint flags;
     }
 
-    /// <summary>
-    ///  One ONNX graph, loaded and ready to run. Shared: any thread, any number of calls at
-    ///  once; runs take turns. Between runs it keeps nothing that a caller could observe.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_session
     {
     }
 
-    /// <summary>
-    ///  What a session has done.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_session_stats
     {
-        /// <summary>
-        ///  Set by the caller: sizeof(oxp_session_stats).
-        /// </summary>
         public uint struct_size;
-        /// <summary>
-        ///  0.
-        /// </summary>
         public uint reserved;
-        /// <summary>
-        ///  Times that the graph was run, by whatever call.
-        /// </summary>
         public ulong runs;
     }
 
-    /// <summary>
-    ///  The outputs of one run, by name. Shared: any thread, any number of calls at once.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_outputs
     {
     }
 
-    /// <summary>
-    ///  A package of ONNX graphs, loaded, each on a backend. Shared: any thread, any number of
-    ///  calls at once. Runs of it keep what they need of it.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_pipeline
     {
     }
 
-    /// <summary>
-    ///  A component of a pipeline. All pointers are borrowed until the pipeline is freed; text
-    ///  ends with a NUL, lengths are in bytes without it.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_component_info
     {
-        /// <summary>
-        ///  Set by the caller: sizeof(oxp_component_info).
-        /// </summary>
         public uint struct_size;
-        /// <summary>
-        ///  An OXP_BACKEND_ code: who runs it.
-        /// </summary>
         public uint backend;
         public byte* name;
         public ulong name_len;
-        /// <summary>
-        ///  The package's word for what it is, "decoder", "vision_encoder"; may be "".
-        /// </summary>
         public byte* component_type;
         public ulong component_type_len;
-        /// <summary>
-        ///  Its model, relative to the package.
-        /// </summary>
         public byte* file;
         public ulong file_len;
-        /// <summary>
-        ///  Why that backend runs it.
-        /// </summary>
         public byte* reason;
         public ulong reason_len;
-        /// <summary>
-        ///  The modality without which it does not run, "image"; "" if there is none.
-        /// </summary>
         public byte* when_present;
         public ulong when_present_len;
         public ulong input_count;
         public ulong output_count;
-        /// <summary>
-        ///  An OXP_PHASE_ code.
-        /// </summary>
         public uint phase;
-        /// <summary>
-        ///  0.
-        /// </summary>
         public uint reserved;
     }
 
-    /// <summary>
-    ///  What a package is. All pointers are borrowed until the pipeline is freed; text ends with
-    ///  a NUL, lengths are in bytes without it.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_pipeline_info
     {
-        /// <summary>
-        ///  Set by the caller: sizeof(oxp_pipeline_info).
-        /// </summary>
         public uint struct_size;
-        /// <summary>
-        ///  OXP_PIPELINE_ bits.
-        /// </summary>
         public uint flags;
-        /// <summary>
-        ///  "inference_metadata", "genai_config" or "huggingface": what oxp_pipeline_open found.
-        /// </summary>
         public byte* format;
         public ulong format_len;
-        /// <summary>
-        ///  The metadata file that was taken.
-        /// </summary>
         public byte* metadata_file;
         public ulong metadata_file_len;
-        /// <summary>
-        ///  "autoregressive", "single_pass" or "composite".
-        /// </summary>
         public byte* strategy;
         public ulong strategy_len;
-        /// <summary>
-        ///  The component that chooses tokens; "" if there is no token loop.
-        /// </summary>
         public byte* decoder;
         public ulong decoder_len;
-        /// <summary>
-        ///  Any of these token ids ends the text.
-        /// </summary>
         public int* eos_token_ids;
         public ulong eos_token_id_count;
-        /// <summary>
-        ///  The most tokens that a sequence may have; 0 if the package does not say.
-        /// </summary>
         public ulong context_length;
-        /// <summary>
-        ///  Bytes of KV cache that one token takes; 0 if the graphs do not tell.
-        /// </summary>
         public ulong kv_bytes_per_token;
         public ulong component_count;
     }
 
-    /// <summary>
-    ///  How far loading is.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_load_progress
     {
-        /// <summary>
-        ///  sizeof(oxp_load_progress) in the library.
-        /// </summary>
         public uint struct_size;
-        /// <summary>
-        ///  0.
-        /// </summary>
         public uint reserved;
-        /// <summary>
-        ///  Components that are loaded.
-        /// </summary>
         public ulong done;
         public ulong total;
-        /// <summary>
-        ///  The component that comes next, text that ends with a NUL, borrowed until the callback
-        ///  returns; "" at the end.
-        /// </summary>
         public byte* component;
         public ulong component_len;
     }
 
-    /// <summary>
-    ///  One request to a pipeline: its tokens, inputs, values and KV cache. Serial: one call at a
-    ///  time, any thread; a call that overlaps another, or that comes from a callback of one,
-    ///  fails with OXP_ERR_BUSY. A call that fails leaves the run as it was, and usable.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_run
     {
     }
 
-    /// <summary>
-    ///  What a step did.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_event
     {
-        /// <summary>
-        ///  Set by the caller: sizeof(oxp_event); OXP_EVENT_INIT sets it.
-        /// </summary>
         public uint struct_size;
-        /// <summary>
-        ///  The chosen token id; -1 if the package has no token loop.
-        /// </summary>
         public int token;
-        /// <summary>
-        ///  An OXP_FINISH_ code; OXP_FINISH_NONE while there is more to come.
-        /// </summary>
         public uint finish_reason;
-        /// <summary>
-        ///  With OXP_FINISH_END_OF_TEXT, the token's place in the package's list of end tokens;
-        ///  else -1.
-        /// </summary>
         public int finish_index;
-        /// <summary>
-        ///  UTF-8 text that has become certain with this token, often ""; ends with a NUL. A
-        ///  token may stand for a NUL, so `text_len` says where the text ends.
-        ///  Borrowed until the next call on the run; in a callback, until that returns.
-        /// </summary>
         public byte* text;
-        /// <summary>
-        ///  In bytes, without the NUL.
-        /// </summary>
         public ulong text_len;
-        /// <summary>
-        ///  Natural logarithm of the token's probability under softmax of the logits; 0 without
-        ///  a token.
-        /// </summary>
         public float logprob;
-        /// <summary>
-        ///  0.
-        /// </summary>
         public uint reserved;
-        /// <summary>
-        ///  Tokens that the host has appended to the run so far.
-        /// </summary>
         public ulong prompt_tokens;
-        /// <summary>
-        ///  Tokens that were chosen in the run so far.
-        /// </summary>
         public ulong generated_tokens;
-        /// <summary>
-        ///  Nanoseconds of this step in components that run once for a prompt.
-        /// </summary>
         public ulong prompt_components_ns;
-        /// <summary>
-        ///  Nanoseconds of this step in every_step components other than the decoder or denoiser.
-        /// </summary>
         public ulong step_components_ns;
-        /// <summary>
-        ///  Nanoseconds of this step in the decoder, or in the denoiser of an iterative package.
-        /// </summary>
         public ulong decoder_ns;
-        /// <summary>
-        ///  Nanoseconds of the whole step.
-        /// </summary>
         public ulong total_ns;
-        /// <summary>
-        ///  In an iterative package, the steps of its loop up to and with this one, those that
-        ///  "start_step" leaves out included; else 0.
-        /// </summary>
         public uint loop_step;
-        /// <summary>
-        ///  The steps of the loop in all; else 0.
-        /// </summary>
         public uint loop_step_count;
-        /// <summary>
-        ///  What goes from step to step of an iterative package (its "latents"), as this step has
-        ///  made it: `latent_count` tensors, one for each edge of the denoiser to itself, in the
-        ///  order of the package. Borrowed until the next call on the run that changes it; in a
-        ///  callback, until that returns. NULL if there are none.
-        /// </summary>
         public oxp_tensor_in* latents;
         public ulong latent_count;
-        /// <summary>
-        ///  The codes of this frame, in a package whose steps are frames of codes (strategy
-        ///  nested_autoregressive): `code_count` of them. NULL and 0 for others, and for the frame
-        ///  whose token ends the speech. Those of all frames are the value "OUTER.output_codes" of the
-        ///  run. Borrowed until the next call on the run; in a callback, until that returns.
-        /// </summary>
         public long* codes;
         public ulong code_count;
     }
 
-    /// <summary>
-    ///  What a run has done.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_run_stats
     {
-        /// <summary>
-        ///  Set by the caller: sizeof(oxp_run_stats).
-        /// </summary>
         public uint struct_size;
-        /// <summary>
-        ///  An OXP_FINISH_ code: why the run is finished, if it is.
-        /// </summary>
         public uint finish_reason;
-        /// <summary>
-        ///  Tokens that the host appended.
-        /// </summary>
         public ulong prompt_tokens;
-        /// <summary>
-        ///  Tokens that were chosen.
-        /// </summary>
         public ulong generated_tokens;
-        /// <summary>
-        ///  Times that a component was run, all together.
-        /// </summary>
         public ulong component_runs;
-        /// <summary>
-        ///  Nanoseconds in steps that fed more than one token.
-        /// </summary>
         public ulong prefill_ns;
-        /// <summary>
-        ///  Nanoseconds in steps that fed one token.
-        /// </summary>
         public ulong decode_ns;
-        /// <summary>
-        ///  Bytes that the KV buffers take, in use or reserved.
-        /// </summary>
         public ulong kv_bytes;
     }
 
-    /// <summary>
-    ///  A Hugging Face tokenizer. Shared: any thread, any number of calls at once.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_tokenizer
     {
     }
 
-    /// <summary>
-    ///  Decodes one token at a time into whole UTF-8 pieces. The pieces, and what a flush gives
-    ///  at the end, put together are the text of all tokens decoded at once. Serial: one call at
-    ///  a time, any thread.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_decode_stream
     {
     }
 
-    /// <summary>
-    ///  A Hugging Face chat template (Jinja). Shared: any thread, any number of calls at once.
-    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal unsafe partial struct oxp_chat_template
     {
