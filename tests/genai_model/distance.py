@@ -17,7 +17,8 @@ what they have in common, the system prompt, would make one case of them, and wh
 at once and fed one by one is two cases of the same.
 
 Fails if the first choice is another at more than 3 % of the positions, or if oxpipe is further
-from float64, by the root of the mean square, than ONNX Runtime fed the same way by more than 5 %.
+from float64, by the root of the mean square, than ONNX Runtime fed the same way by more than 2 %: its own two
+ways are 1.2 % apart.
 
 With onnxruntime-genai 0.18.0 and onnxruntime 1.31.1, on a CPU with AVX-512 VNNI: 626 of 640 choices
 of the native runtime are the same, and all on ONNX Runtime; the native runtime is 0.238 logits from
@@ -38,7 +39,7 @@ from onnx import numpy_helper
 
 LENGTH = 64
 AGREEMENT = 0.97
-TOLERANCE = 1.05
+TOLERANCE = 1.02
 
 
 # The graph in float64
