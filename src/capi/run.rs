@@ -260,8 +260,8 @@ pub extern "C" fn oxp_run_free(run: *mut oxp_run) {
 /// images become the tokens of these; see oxp_run_add_image.
 ///
 /// Errors: OXP_ERR_INVALID_ARGUMENT (an id outside of the vocabulary, more tokens than the
-/// model takes, a placeholder without an image), OXP_ERR_INVALID_STATE (nothing reads tokens, or
-/// there are tokens of images that were taken back), OXP_ERR_NULL_POINTER,
+/// model takes, in a run with images a placeholder without one), OXP_ERR_INVALID_STATE (nothing
+/// reads tokens, or there are tokens of images that were taken back), OXP_ERR_NULL_POINTER,
 /// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_append_tokens(

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 
 use super::failure::{Failure, Result};
-use super::status::{OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_INVALID_UTF8};
+use super::status::{OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_INVALID_UTF8, OXP_ERR_OUT_OF_MEMORY};
 
 /// As a length: the string ends with a NUL.
 pub(super) const NUL_TERMINATED: u64 = u64::MAX;
@@ -75,11 +75,16 @@ pub(super) unsafe fn array<T: Copy>(pointer: *const T, count: u64, what: &str) -
     let size = count.saturating_mul(size_of::<T>() as u64);
     // SAFETY: the caller's promise.
     let bytes = unsafe { bytes(pointer.cast(), size, what)? };
-    Ok(bytes
+    let mut elements = Vec::new();
+    elements
+        .try_reserve_exact(bytes.len() / size_of::<T>())
+        .map_err(|_| Failure::new(OXP_ERR_OUT_OF_MEMORY, format!("no memory for a copy of {what}")))?;
+    let copies = bytes
         .chunks_exact(size_of::<T>())
         // SAFETY: the chunk has the size of a `T`, and any bytes are one; no alignment needed.
-        .map(|chunk| unsafe { chunk.as_ptr().cast::<T>().read_unaligned() })
-        .collect())
+        .map(|chunk| unsafe { chunk.as_ptr().cast::<T>().read_unaligned() });
+    elements.extend(copies);
+    Ok(elements)
 }
 
 /// The length as `usize`, if a range of that length at `address` can exist.

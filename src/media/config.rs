@@ -53,22 +53,28 @@ pub(super) fn count_or(config: &Value, key: &str, default: usize, most: u64) -> 
     }
 }
 
-/// A number for each of red, green and blue. Of a deviation, which is divided by, none is 0.
+/// A number for each of red, green and blue. Deviations, which are divided by, are above 0.
 pub(super) fn channels(config: &Value, key: &str, default: [f32; 3]) -> Result<[f32; 3], ConfigError> {
     let Some(list) = config.get(key).filter(|value| !value.is_null()) else {
         return Ok(default);
     };
-    let numbers = list.as_array().map(|list| list.iter().filter_map(Value::as_f64));
-    let numbers: Vec<f32> = numbers
-        .into_iter()
-        .flatten()
-        .map(|number| number as f32)
-        .collect();
-    match numbers.as_slice() {
-        numbers if key.ends_with("std") && numbers.contains(&0.0) => {
-            Err(ConfigError::new(key, "0 cannot be divided by"))
-        }
-        &[red, green, blue] => Ok([red, green, blue]),
-        _ => Err(ConfigError::new(key, "it is no list of three numbers")),
+    let numbers = list.as_array().and_then(|list| {
+        let numbers = list.iter().map(|number| float(number, key).ok());
+        numbers.collect::<Option<Vec<f32>>>()
+    });
+    match numbers.as_deref() {
+        Some(numbers) if key.ends_with("std") && !numbers.iter().all(|&number| number > 0.0) => Err(
+            ConfigError::new(key, "a number of it is not above 0, and is divided by"),
+        ),
+        Some(&[red, green, blue]) => Ok([red, green, blue]),
+        _ => Err(ConfigError::new(key, "it is no list of three numbers of float32")),
     }
+}
+
+/// A number that a float32 holds.
+pub(super) fn float(value: &Value, key: &str) -> Result<f32, ConfigError> {
+    let number = value.as_f64().map(|number| number as f32);
+    number
+        .filter(|number| number.is_finite())
+        .ok_or_else(|| ConfigError::new(key, "it is no number of float32"))
 }

@@ -80,6 +80,36 @@ impl Work {
         Ok(room)
     }
 
+    /// An error if a decoder that takes as many bytes on its own, and ends the process without them,
+    /// would not have them.
+    pub(super) fn ask(&self, bytes: usize) -> Result<(), MediaError> {
+        self.look()?;
+        Vec::<u8>::new()
+            .try_reserve_exact(bytes)
+            .map_err(|_| MediaError::OutOfMemory { bytes: bytes as u64 })
+    }
+
+    /// Where the first of all windows of `width` bytes is that is looked for.
+    pub(super) fn position(
+        &self,
+        bytes: &[u8],
+        width: usize,
+        wanted: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<usize>, MediaError> {
+        let mut rest = bytes;
+        let mut before = 0;
+        while rest.len() >= width {
+            let piece = rest.get(..PIECE + width - 1).unwrap_or(rest);
+            self.count(piece.len())?;
+            if let Some(at) = piece.windows(width).position(&wanted) {
+                return Ok(Some(before + at));
+            }
+            before += PIECE;
+            rest = rest.get(PIECE..).unwrap_or_default();
+        }
+        Ok(None)
+    }
+
     /// `count` elements of `value`, or an error.
     pub(super) fn filled<T: Clone>(&self, count: usize, value: T) -> Result<Vec<T>, MediaError> {
         let mut room = self.room(count)?;
@@ -114,6 +144,11 @@ impl<'a> Source<'a> {
 
     pub fn is_at_end(&self) -> bool {
         self.at >= self.bytes.len()
+    }
+
+    /// An error if the call is to end now.
+    pub fn look(&self) -> io::Result<()> {
+        self.work.look().map_err(io::Error::other)
     }
 
     /// The next bytes, at most as many.
@@ -199,6 +234,27 @@ mod tests {
         assert!(all.len() <= 5 + PIECE, "{}", all.len());
         assert_eq!(work.look(), Err(MediaError::Cancelled));
         assert_eq!(work.room::<u8>(1), Err(MediaError::Cancelled));
+    }
+
+    #[test]
+    fn windows_are_found_over_the_ends_of_pieces() {
+        let work = Work::default();
+        for at in [0, 1, PIECE - 2, PIECE - 1, PIECE, 2 * PIECE, 3 * PIECE - 3] {
+            let mut bytes = vec![0; 3 * PIECE];
+            bytes[at..at + 3].copy_from_slice(&[1, 2, 3]);
+            let found = work.position(&bytes, 3, |window| window == [1, 2, 3]);
+            assert_eq!(found, Ok(Some(at)));
+            assert_eq!(work.position(&bytes, 3, |window| window == [3, 2, 1]), Ok(None));
+        }
+        assert_eq!(work.position(&[1], 2, |_| true), Ok(None));
+    }
+
+    #[test]
+    fn what_decoders_take_is_asked_for_first() {
+        let work = Work::default();
+        assert_eq!(work.ask(1 << 10), Ok(()));
+        let bytes = u64::MAX;
+        assert_eq!(work.ask(usize::MAX), Err(MediaError::OutOfMemory { bytes }));
     }
 
     #[test]

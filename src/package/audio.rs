@@ -84,7 +84,10 @@ fn read_transform(at: &Cursor<'_>) -> Result<AudioTransform, PackageError> {
             AudioOp::Window {
                 length: length(&mut fields)?,
                 value: match fields.get("pad_value") {
-                    Some(value) => value.number()? as f32,
+                    Some(value) => {
+                        let whole = |number: f64| (number as f32).is_finite();
+                        value.number_where("a number of float32", whole)? as f32
+                    }
                     None => 0.0,
                 },
                 cut,
@@ -126,7 +129,7 @@ fn length(fields: &mut Fields<'_>) -> Result<usize, PackageError> {
 fn read_mel(fields: &mut Fields<'_>) -> Result<LogMel, PackageError> {
     let rate = rate(fields)?;
     let size = optional_count(fields, "n_fft", 1 << 16)?.unwrap_or(400);
-    let hop = optional_count(fields, "hop_length", size as u64)?.unwrap_or(160.min(size));
+    let hop = optional_count(fields, "hop_length", 1 << 16)?.unwrap_or(160.min(size));
     let bins = count(&fields.required("num_mel_bins", "a number of bins")?, 1024)?;
     if let Some(window) = fields.get("window") {
         window.one_of(&[("hann", ())])?;
@@ -137,9 +140,8 @@ fn read_mel(fields: &mut Fields<'_>) -> Result<LogMel, PackageError> {
     };
     let nyquist = f64::from(rate) / 2.0;
     let highest = match fields.get("f_max") {
-        Some(at) => at.number_where("a frequency in Hz, up to half of the sample_rate", |f| {
-            f > 0.0 && f <= nyquist
-        })?,
+        // Bins above half of the rate are empty; Whisper's extractor has them where the rate is low.
+        Some(at) => at.number_where("a frequency in Hz", |f| f > 0.0)?,
         None => nyquist.min(8000.0),
     };
     Ok(LogMel {

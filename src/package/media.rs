@@ -124,7 +124,7 @@ fn read_transform(at: &Cursor<'_>) -> Result<ImageTransform, PackageError> {
         Op::Normalize => ImageOp::Normalize {
             mean: channels(&fields.required("mean", "a number for each channel")?, |_| true)?,
             std: channels(&fields.required("std", "a number for each channel")?, |std| {
-                std > 0.0
+                std as f32 > 0.0
             })?,
         },
         Op::Tile => read_tile(&mut fields)?,
@@ -283,7 +283,8 @@ fn read_resize(fields: &mut Fields<'_>) -> Result<ImageOp, PackageError> {
 fn channels(at: &Cursor<'_>, good: impl Fn(f64) -> bool) -> Result<[f32; 3], PackageError> {
     let mut values = Vec::new();
     for value in at.items()? {
-        values.push(value.number_where("a number that can be used here", &good)? as f32);
+        let good = |number: f64| (number as f32).is_finite() && good(number);
+        values.push(value.number_where("a number that can be used here", good)? as f32);
     }
     match values.as_slice() {
         &[red, green, blue] => Ok([red, green, blue]),

@@ -73,7 +73,7 @@ impl Processor {
         let sound = |config: &&Config| {
             let kind = config.value.get("feature_extractor_type").and_then(Value::as_str);
             let image = has(config, "image_processor_type");
-            kind.is_some_and(|kind| !image && !kind.contains("Image") && !OLD_IMAGES.contains(&kind))
+            kind.is_some_and(|kind| !image && !kind.contains("Image") && !ImageProgram::knows(kind))
         };
         let audio = match config.as_ref().filter(sound) {
             Some(config) => Some(config.clone()),
@@ -126,7 +126,7 @@ impl Processor {
         names: &InputNames,
     ) -> Result<Vec<String>, PackageError> {
         let mut warnings = Vec::new();
-        if let Some(config) = &self.image
+        if let Some(config) = self.image.as_ref().or_else(|| self.unknown(ios, names))
             && let Some((component, input)) = find(declaration, ios, &names.pixels)
             && let Some(pixels) = float_port(declaration, ios, component, &input)
         {
@@ -180,6 +180,16 @@ impl Processor {
             }
         }
         Ok(warnings)
+    }
+
+    /// A feature extractor that nothing here knows, where nothing takes features: of images, then.
+    fn unknown(&self, ios: &[ComponentIo], names: &InputNames) -> Option<&Config> {
+        let config = self.audio.as_ref()?;
+        let kind = config.value.get("feature_extractor_type").and_then(Value::as_str);
+        let mut features = names.features.iter();
+        let takes = |name: &String| ios.iter().any(|io| io.input(name).is_some());
+        let unknown = !kind.is_some_and(AudioProgram::knows) && !features.any(takes);
+        unknown.then_some(config)
     }
 
     /// Where images stand in a prompt, if the component encodes them for a decoder.
@@ -285,13 +295,6 @@ fn tile_tokens_of(tokenizer: &Value) -> Option<TileTokens> {
         whole: *added.get("<global-img>")?,
     })
 }
-
-/// Image processors by the names that they had before.
-const OLD_IMAGES: [&str; 3] = [
-    "CLIPFeatureExtractor",
-    "ViTFeatureExtractor",
-    "DeiTFeatureExtractor",
-];
 
 impl Config {
     /// The file that the package names, or the one of this name; nothing where it is not there.

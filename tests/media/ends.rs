@@ -106,6 +106,37 @@ fn a_deadline_ends_the_decoding_of_a_jpeg() {
     assert_eq!(RgbImage::decode(&file, &work), Err(MediaError::DeadlineExceeded));
 }
 
+/// A progressive JPEG file of 2.4 KB: each scan has one byte for all blocks, and what is missing is taken
+/// for zeros.
+fn progressive_jpeg(side: u16, scans: usize) -> Vec<u8> {
+    let mut file = vec![0xFF, 0xD8, 0xFF, 0xDB, 0, 67, 0];
+    file.extend([1; 64]);
+    file.extend([0xFF, 0xC2, 0, 17, 8]);
+    file.extend(side.to_be_bytes());
+    file.extend(side.to_be_bytes());
+    file.extend([3, 1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0]);
+    file.extend([0xFF, 0xC4, 0, 20, 0, 1]);
+    file.extend([0; 16]);
+    for _ in 0..scans {
+        file.extend([0xFF, 0xDA, 0, 12, 3, 1, 0, 2, 0, 3, 0, 0, 0, 0, 0]);
+    }
+    file.extend([0xFF, 0xD9]);
+    file
+}
+
+#[test]
+fn a_deadline_ends_the_decoding_of_a_jpeg_between_its_scans() {
+    let small = RgbImage::decode(&progressive_jpeg(16, 2), &Work::default()).unwrap();
+    assert_eq!((small.width(), small.height()), (16, 16));
+    let file = progressive_jpeg(3000, 90);
+    assert!(file.len() < 4096);
+    let work = Work::new(&RunControl {
+        cancel: None,
+        deadline: Some(Instant::now() + Duration::from_millis(20)),
+    });
+    assert_eq!(RgbImage::decode(&file, &work), Err(MediaError::DeadlineExceeded));
+}
+
 #[test]
 fn a_cancel_ends_decoding_on_another_thread() {
     let file = silence(4000);

@@ -81,6 +81,16 @@ fn an_image_for_a_hugging_face_folder() {
         // Its features stand where its tokens are.
         assert_eq!(run.tokens(), [2, 7, 7, 7, 1]);
         assert_eq!(steps(&mut run, 1), continuation(&[2, 4, 6, 1, 1], 1, 0));
+        // Without an image the placeholder is a token as others, and no place for a later one.
+        let mut run = start(pipeline);
+        run.append_tokens(&[2, 7, 1]).unwrap();
+        assert_eq!(run.tokens(), [2, 7, 1]);
+        run.add_image(&plain(1, 1, [4, 6, 1]), &control).unwrap();
+        let error = run.step(&control).unwrap_err();
+        assert!(
+            error.to_string().contains("1 images have no placeholder"),
+            "{error}"
+        );
         // Text alone goes as before.
         let mut run = start(pipeline);
         run.append_tokens(&[2, 3]).unwrap();
@@ -121,6 +131,100 @@ fn an_image_for_a_model_that_runs_once() {
         );
     });
     written::check(&files);
+}
+
+/// The names that image processors had before say what they did.
+#[test]
+fn older_folders_call_image_processors_feature_extractors() {
+    let graph = Model::new()
+        .input("pixel_values", FLOAT, "[batch, 3, 1, 1]")
+        .output("logits", FLOAT, "[batch, 3, 1, 1]")
+        .node(Node::new("Neg", &["pixel_values"], &["logits"]))
+        .encode();
+    for kind in ["Beit", "CLIP", "ConvNext", "DeiT", "MobileNetV2", "ViT"] {
+        let processor = format!(
+            r#"{{"feature_extractor_type": "{kind}FeatureExtractor", "size": 1, "resample": 0,
+              "do_center_crop": false, "do_rescale": false, "do_normalize": false}}"#
+        );
+        let texts = [
+            (
+                "config.json",
+                r#"{"architectures": ["ViTForImageClassification"]}"#,
+            ),
+            ("preprocessor_config.json", &processor),
+        ];
+        let files = folder(&texts, &[("model.onnx", graph.clone())]);
+        for_each_mix(&files, &["model"], |pipeline| {
+            let mut run = start(pipeline);
+            run.add_image(&plain(1, 1, [1, 2, 3]), &RunControl::default())
+                .unwrap();
+            let pixels = floats(run.get_tensor("model.pixel_values").unwrap());
+            assert_eq!(pixels, [1.0, 2.0, 3.0], "{kind}");
+        });
+        written::check(&files);
+    }
+}
+
+/// What a configuration may say, a package that is written of it may say too.
+#[test]
+fn every_configuration_that_is_taken_can_be_written() {
+    let config = r#"{"architectures": ["WhisperForConditionalGeneration"], "decoder_start_token_id": 0}"#;
+    for said in [
+        "\"sampling_rate\": 8000",
+        "\"n_fft\": 100",
+        "\"n_fft\": 100, \"hop_length\": 400",
+        "\"padding_value\": -0.5",
+        "\"padding_value\": null",
+    ] {
+        let processor = format!(
+            r#"{{"feature_extractor_type": "WhisperFeatureExtractor", "chunk_length": 1, "feature_size": 4, {said}}}"#
+        );
+        let encoder = tiny::encoder("input_features", "last_hidden_state", ["", ""], 0);
+        let texts = [("config.json", config), ("preprocessor_config.json", &processor)];
+        let graphs = [
+            ("onnx/encoder_model.onnx", encoder),
+            ("onnx/decoder_model_merged.onnx", encoder_decoder()),
+        ];
+        let files = folder(&texts, &graphs);
+        assert!(open(&files).unwrap().describe()["audio"].is_object(), "{said}");
+        written::check(&files);
+    }
+    for (said, message) in [
+        ("\"padding_value\": 1e300", "padding_value: it is no number"),
+        ("\"padding_value\": \"0\"", "padding_value: it is no number"),
+        ("\"hop_length\": 0", "hop_length: it is no number"),
+    ] {
+        let processor = format!(r#"{{"feature_extractor_type": "WhisperFeatureExtractor", {said}}}"#);
+        let files = with(
+            whisper_files(WHISPER),
+            &[("preprocessor_config.json", &processor)],
+        );
+        let error = open(&files).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+    for std in ["-0.5", "0", "1e-60", "1e300", "null"] {
+        let list = format!("\"image_std\": [1, {std}, 1]");
+        let processor = ONE_PIXEL.replace("\"do_normalize\": false", &list);
+        let error = open(&llava(&processor)).unwrap_err().to_string();
+        assert!(
+            error.contains("preprocessor_config.json:6: image_std: "),
+            "{error}"
+        );
+    }
+    for mean in [
+        "[null, 0.5, 0.5, 0.5]",
+        "[0.5, 1e300, 0.5]",
+        "[0.5, 0.5, \"0.5\"]",
+        "0.5",
+    ] {
+        let list = format!("\"image_mean\": {mean}");
+        let processor = ONE_PIXEL.replace("\"do_normalize\": false", &list);
+        let error = open(&llava(&processor)).unwrap_err().to_string();
+        assert!(
+            error.contains("preprocessor_config.json:6: image_mean: "),
+            "{error}"
+        );
+    }
 }
 
 /// Whisper's features of silence: log10(1e-10) is -10, and (-10 + 4) / 4 is -1.5. One frame.
@@ -577,26 +681,36 @@ fn a_processors_file_lies_in_the_package() {
 /// The host can still set the tensors.
 #[test]
 fn a_processor_that_is_not_done_here_is_a_warning() {
-    let processor = ONE_PIXEL.replace("ViTImageProcessor", "MllamaImageProcessor");
+    for (key, kind) in [
+        ("image_processor_type", "MllamaImageProcessor"),
+        ("feature_extractor_type", "DetrFeatureExtractor"),
+    ] {
+        let named = ONE_PIXEL.replace("ViTImageProcessor", kind);
+        let files = llava(&named.replace("image_processor_type", key));
+        let Some((pipeline, lines)) = warnings(&files) else {
+            return;
+        };
+        assert!(pipeline.describe()["images"].is_null());
+        let warned = format!("preprocessor_config.json:2: {key}: \"{kind}\"");
+        assert!(lines.iter().any(|line| line.contains(&warned)), "{lines:?}");
+        let mut run = start(&pipeline);
+        let error = run.add_image(&plain(1, 1, [0; 3]), &RunControl::default());
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+}
+
+/// A pipeline, and what the log has of warnings. Nothing where there is no runtime for it.
+fn warnings(files: &Files) -> Option<(Pipeline, Vec<String>)> {
     let (runtime, log) = fake::runtime();
     let options = PipelineOptions {
         backend: Some(tiny::backends()[0]),
         ..PipelineOptions::default()
     };
-    let source = tiny::source(&llava(&processor));
+    let source = tiny::source(files);
     let opened = Pipeline::open(&runtime, &source, &options, None, &RunControl::default());
-    if !cfg!(feature = "native") {
-        return;
-    }
-    let pipeline = opened.unwrap();
-    assert!(pipeline.describe()["images"].is_null());
+    cfg!(feature = "native").then_some(())?;
     let lines = log.lock().unwrap();
-    let warned = |(level, line): &(LogLevel, String)| {
-        *level == LogLevel::Warning
-            && line.contains("preprocessor_config.json:2: image_processor_type: \"MllamaImageProcessor\"")
-    };
-    assert!(lines.iter().any(warned), "{lines:?}");
-    let mut run = start(&pipeline);
-    let error = run.add_image(&plain(1, 1, [0; 3]), &RunControl::default());
-    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unsupported);
+    let warnings = lines.iter().filter(|(level, _)| *level == LogLevel::Warning);
+    let warnings = warnings.map(|(_, line)| line.clone()).collect();
+    Some((opened.unwrap(), warnings))
 }

@@ -169,10 +169,10 @@ fn what_is_wrong_with_a_program_has_a_line_and_a_key() {
         ),
         (
             "hop_length: 160,",
-            "hop_length: 500,",
+            "hop_length: 0,",
             10,
             "transforms[3].hop_length",
-            "from 1 to 400",
+            "from 1 to 65536",
         ),
         (
             "mode: whisper_log_mel",

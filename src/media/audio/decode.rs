@@ -4,7 +4,7 @@ use super::{mp3, wav};
 use crate::media::work::Source;
 use crate::media::{MediaError, Work};
 
-/// The most samples that a sound may have, channels counted: 1 GiB.
+/// The most samples that a sound may have, of each channel: 1 GiB.
 pub(super) const MAX_SAMPLES: usize = 1 << 28;
 /// The most samples in a second.
 pub(super) const MAX_RATE: u32 = 1_000_000;

@@ -6,11 +6,19 @@ use serde_json::Value;
 use super::decode::{MAX_RATE, MAX_SAMPLES};
 use super::program::{AudioContent, AudioOp, AudioOutput, AudioProgram, AudioTransform, LogMel, MelScale};
 use crate::component::DataType;
-use crate::media::config::{ConfigError, count_or, flag};
+use crate::media::config::{ConfigError, count_or, flag, float};
 
 const KIND: &str = "feature_extractor_type";
 
+const WHISPER: &str = "WhisperFeatureExtractor";
+const WAV2VEC2: &str = "Wav2Vec2FeatureExtractor";
+
 impl AudioProgram {
+    /// Whether this is the name of a feature extractor that is done here.
+    pub fn knows(kind: &str) -> bool {
+        [WHISPER, WAV2VEC2].contains(&kind)
+    }
+
     /// The program that does what the feature extractor of a preprocessor_config.json does, whose
     /// input_features or input_values are for `port`, `component.port`, of this type.
     pub fn from_preprocessor_config(config: &Value, port: (String, DataType)) -> Result<Self, ConfigError> {
@@ -20,20 +28,18 @@ impl AudioProgram {
         let rate = u32::try_from(rate).unwrap_or(MAX_RATE);
         let mut ops = vec![AudioOp::Decode, AudioOp::Resample { rate }];
         let content = match found {
-            "WhisperFeatureExtractor" => {
+            WHISPER => {
                 ops.extend(whisper(config, rate)?);
                 AudioContent::Features
             }
-            "Wav2Vec2FeatureExtractor" => {
+            WAV2VEC2 => {
                 if flag(config, "do_normalize", true)? {
                     ops.push(AudioOp::ZeroMeanUnitVariance);
                 }
                 AudioContent::Waveform
             }
             _ => {
-                let message = format!(
-                    "\"{found}\" is not done here; WhisperFeatureExtractor and Wav2Vec2FeatureExtractor are"
-                );
+                let message = format!("\"{found}\" is not done here; {WHISPER} and {WAV2VEC2} are");
                 return Err(ConfigError::unsupported(KIND, message));
             }
         };
@@ -62,7 +68,7 @@ fn whisper(config: &Value, rate: u32) -> Result<[AudioOp; 3], ConfigError> {
     let size = count_or(config, "n_fft", 400, 1 << 16)?;
     let mel = LogMel {
         size,
-        hop: count_or(config, "hop_length", 160, size as u64)?,
+        hop: count_or(config, "hop_length", 160, 1 << 16)?,
         bins: count_or(config, "feature_size", 80, 1024)?,
         rate,
         // What WhisperFeatureExtractor has, whatever the rate is.
@@ -71,7 +77,10 @@ fn whisper(config: &Value, rate: u32) -> Result<[AudioOp; 3], ConfigError> {
     };
     let window = AudioOp::Window {
         length,
-        value: config.get("padding_value").and_then(Value::as_f64).unwrap_or(0.0) as f32,
+        value: match config.get("padding_value").filter(|value| !value.is_null()) {
+            Some(value) => float(value, "padding_value")?,
+            None => 0.0,
+        },
         cut: true,
         pad: true,
     };

@@ -8,6 +8,9 @@ use super::{jpeg, orientation as notes};
 use crate::media::work::Source;
 use crate::media::{MediaError, Work};
 
+/// Pixels that are turned to RGB between two counts.
+const PIECE: usize = 4096;
+
 const KNOWN: &str = "JPEG, PNG, WebP and BMP";
 
 impl RgbImage {
@@ -24,17 +27,21 @@ impl RgbImage {
         let source = || Source::new(encoded, work);
         let (image, orientation) = match format {
             Some(ImageFormat::Jpeg) => {
-                if !jpeg_is_whole(encoded) {
+                if !jpeg_is_whole(encoded, work)? {
                     return Err(malformed("the JPEG file ends before the image does"));
                 }
-                (jpeg::decode(encoded, work)?, notes::of_jpeg(encoded))
+                (jpeg::decode(encoded, work)?, notes::of_jpeg(encoded, work)?)
             }
             Some(ImageFormat::Png) => {
                 let decoder = PngDecoder::with_limits(source(), limits);
-                (read(decoder, work)?, notes::of_png(encoded))
+                (read(decoder, 0, work)?, notes::of_png(encoded, work)?)
             }
-            Some(ImageFormat::WebP) => (read(WebPDecoder::new(source()), work)?, notes::of_webp(encoded)),
-            Some(ImageFormat::Bmp) => (read(BmpDecoder::new(source()), work)?, 1),
+            Some(ImageFormat::WebP) => {
+                let decoder = WebPDecoder::new(source());
+                // The pixels of the frame with their alpha, and those of the canvas.
+                (read(decoder, 8, work)?, notes::of_webp(encoded, work)?)
+            }
+            Some(ImageFormat::Bmp) => (read(BmpDecoder::new(source()), 0, work)?, 1),
             _ => {
                 return Err(MediaError::UnknownFormat {
                     kind: "image",
@@ -54,7 +61,12 @@ fn limits() -> Limits {
     limits
 }
 
-fn read<D: ImageDecoder>(decoder: Result<D, ImageError>, work: &Work) -> Result<RgbImage, MediaError> {
+/// What a decoder makes; `scratch` is how many bytes a pixel it takes beside that.
+fn read<D: ImageDecoder>(
+    decoder: Result<D, ImageError>,
+    scratch: usize,
+    work: &Work,
+) -> Result<RgbImage, MediaError> {
     // That the source had no more to give is no fault of the file.
     let failed = |error| match work.look() {
         Ok(()) => undecodable(error),
@@ -71,18 +83,20 @@ fn read<D: ImageDecoder>(decoder: Result<D, ImageError>, work: &Work) -> Result<
         return Err(malformed("its decoder disagrees about the size"));
     }
     let mut pixels = work.filled(stored, 0u8)?;
+    work.ask(width * height * scratch)?;
     decoder.read_image(&mut pixels).map_err(failed)?;
     RgbImage::from_checked(width, height, rgb(color, pixels, work)?)
 }
 
 /// Whether a JPEG file has the marker of its end: the decoder fills what is missing with gray.
 /// ITU-T T.81, annex B.
-fn jpeg_is_whole(encoded: &[u8]) -> bool {
+fn jpeg_is_whole(encoded: &[u8], work: &Work) -> Result<bool, MediaError> {
     const SCAN: u8 = 0xDA;
     let mut rest = encoded.get(2..).unwrap_or_default();
     loop {
+        work.count(1)?;
         match rest {
-            [0xFF, 0xD9, ..] => return true,
+            [0xFF, 0xD9, ..] => return Ok(true),
             // Fill bytes, and markers without a length.
             [0xFF, 0xFF, ..] => rest = rest.get(1..).unwrap_or_default(),
             [0xFF, 0x01 | 0xD0..=0xD8, ..] => rest = rest.get(2..).unwrap_or_default(),
@@ -90,18 +104,18 @@ fn jpeg_is_whole(encoded: &[u8]) -> bool {
                 let length = usize::from(u16::from_be_bytes([*high, *low]));
                 rest = rest.get(2 + length..).unwrap_or_default();
                 if *marker == SCAN {
-                    let end = rest.windows(2).position(
-                        |pair| matches!(pair, [0xFF, marker] if !matches!(marker, 0 | 0xD0..=0xD7)),
-                    );
+                    let is_marker =
+                        |pair: &[u8]| matches!(pair, [0xFF, marker] if !matches!(marker, 0 | 0xD0..=0xD7));
+                    let end = work.position(rest, 2, is_marker)?;
                     rest = end.and_then(|end| rest.get(end..)).unwrap_or_default();
                 }
             }
             // What lies between segments is skipped, as decoders do.
             [_, tail @ ..] => rest = tail,
-            [] => return false,
+            [] => return Ok(false),
         }
         if rest.len() < 2 {
-            return false;
+            return Ok(false);
         }
     }
 }
@@ -134,33 +148,37 @@ pub(super) fn rgb(color: ColorType, pixels: Vec<u8>, work: &Work) -> Result<Vec<
         [a, b] => (u16::from_ne_bytes([*a, *b]) >> 8) as u8,
         _ => 0,
     };
-    match color {
-        ColorType::L8 | ColorType::La8 => {
-            for pixel in pixels.chunks_exact(color.bytes_per_pixel().into()) {
-                bytes.extend([pixel.first().copied().unwrap_or(0); 3]);
+    let each = usize::from(color.bytes_per_pixel());
+    for piece in pixels.chunks(each * PIECE) {
+        work.count(each * PIECE)?;
+        match color {
+            ColorType::L8 | ColorType::La8 => {
+                for pixel in piece.chunks_exact(each) {
+                    bytes.extend([pixel.first().copied().unwrap_or(0); 3]);
+                }
             }
-        }
-        ColorType::Rgba8 => {
-            for pixel in pixels.chunks_exact(4) {
-                bytes.extend(pixel.iter().take(3));
+            ColorType::Rgba8 => {
+                for pixel in piece.chunks_exact(each) {
+                    bytes.extend(pixel.iter().take(3));
+                }
             }
-        }
-        ColorType::L16 => {
-            for pixel in pixels.as_chunks::<2>().0 {
-                bytes.extend([u16::from_ne_bytes(*pixel).min(255) as u8; 3]);
+            ColorType::L16 => {
+                for pixel in piece.as_chunks::<2>().0 {
+                    bytes.extend([u16::from_ne_bytes(*pixel).min(255) as u8; 3]);
+                }
             }
-        }
-        ColorType::La16 => {
-            for pixel in pixels.chunks_exact(4) {
-                bytes.extend([upper(pixel.get(..2).unwrap_or_default()); 3]);
+            ColorType::La16 => {
+                for pixel in piece.chunks_exact(each) {
+                    bytes.extend([upper(pixel.get(..2).unwrap_or_default()); 3]);
+                }
             }
-        }
-        ColorType::Rgb16 | ColorType::Rgba16 => {
-            for pixel in pixels.chunks_exact(color.bytes_per_pixel().into()) {
-                bytes.extend(pixel.chunks_exact(2).take(3).map(upper));
+            ColorType::Rgb16 | ColorType::Rgba16 => {
+                for pixel in piece.chunks_exact(each) {
+                    bytes.extend(pixel.chunks_exact(2).take(3).map(upper));
+                }
             }
+            other => return Err(malformed(format!("pixels of {other:?} are not read"))),
         }
-        other => return Err(malformed(format!("pixels of {other:?} are not read"))),
     }
     Ok(bytes)
 }
@@ -182,10 +200,35 @@ fn oriented(mut image: RgbImage, orientation: Orientation, work: &Work) -> Resul
         image = image.transposed(work)?;
     }
     if horizontally {
-        image.flip_horizontally();
+        image.flip_horizontally(work)?;
     }
     if vertically {
-        image.flip_vertically();
+        image.flip_vertically(work)?;
     }
     Ok(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::component::{CancelToken, RunControl};
+
+    /// Passes over all pixels take no memory on the way, so that nothing else looks.
+    #[test]
+    fn every_pass_over_the_pixels_ends_when_it_is_asked_to() {
+        let side = 1024;
+        let token = CancelToken::new();
+        let work = Work::new(&RunControl {
+            cancel: Some(token.clone()),
+            deadline: None,
+        });
+        let mut image = RgbImage::filled(side, side, 7, &work).unwrap();
+        let file = vec![0xFF; 1 << 24];
+        token.request();
+        assert_eq!(image.flip_horizontally(&work), Err(MediaError::Cancelled));
+        assert_eq!(image.flip_vertically(&work), Err(MediaError::Cancelled));
+        assert_eq!(jpeg_is_whole(&file, &work), Err(MediaError::Cancelled));
+        let notes = [b"RIFF\0\0\0\0WEBPXMP \0\0\0\x01", &file[..]].concat();
+        assert_eq!(notes::of_webp(&notes, &work), Err(MediaError::Cancelled));
+    }
 }

@@ -356,8 +356,11 @@ fn patches(pixels: &Pixels, patchify: &Patchify, work: &Work) -> Result<Rows, Me
             Frame::Bytes(image) => {
                 values = work.room(plane * 3)?;
                 for channel in 0..3 {
-                    let samples = image.bytes().iter().skip(channel).step_by(3);
-                    values.extend(samples.map(|&sample| f32::from(sample)));
+                    for row in image.rows() {
+                        work.count(row.len())?;
+                        let samples = row.iter().skip(channel).step_by(3);
+                        values.extend(samples.map(|&sample| f32::from(sample)));
+                    }
                 }
                 &values
             }

@@ -16,6 +16,8 @@ use super::rgb::{MAX_SIDE, RgbImage, check_size};
 use crate::media::work::Source;
 use crate::media::{MediaError, Work};
 
+const COMPONENTS: usize = 4;
+
 pub(super) fn decode(encoded: &[u8], work: &Work) -> Result<RgbImage, MediaError> {
     let options = DecoderOptions::default()
         .set_strict_mode(false)
@@ -42,6 +44,8 @@ pub(super) fn decode(encoded: &[u8], work: &Work) -> Result<RgbImage, MediaError
         _ => (ColorSpace::RGB, ColorType::Rgb8),
     };
     let mut pixels = work.filled(width * height * usize::from(color.bytes_per_pixel()), 0u8)?;
+    // It keeps the coefficients of a progressive file, for each of at most four components.
+    work.ask(width * height * COMPONENTS * size_of::<i16>())?;
     let mut decoder = JpegDecoder::new_with_options(source(), options.jpeg_set_out_colorspace(space));
     let outcome = decoder.decode_into(&mut pixels);
     if ended.get() {
@@ -61,6 +65,15 @@ struct Input<'a> {
 impl Input<'_> {
     fn piece(&self, most: usize) -> Result<&[u8], ZByteIoError> {
         self.source.piece(most).map_err(|error| {
+            self.ended.set(true);
+            ZByteIoError::StdIoError(error)
+        })
+    }
+
+    /// Headers of segments are read in bytes and pairs of them, before which the decoder may have been
+    /// over the whole image: a scan of no bytes takes it as long as one that has some.
+    fn look(&self) -> Result<(), ZByteIoError> {
+        self.source.look().map_err(|error| {
             self.ended.set(true);
             ZByteIoError::StdIoError(error)
         })
@@ -97,6 +110,10 @@ impl ZByteReaderTrait for Input<'_> {
     }
 
     fn read_exact_bytes(&mut self, buffer: &mut [u8]) -> Result<(), ZByteIoError> {
+        // What is longer is read with each few blocks, and counted.
+        if buffer.len() < 4 {
+            self.look()?;
+        }
         self.exact(buffer)?;
         self.source.skip(buffer.len());
         Ok(())

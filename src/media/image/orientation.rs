@@ -7,6 +7,8 @@
 //! chunks "EXIF" and "XMP ". Nothing is copied, and lengths that the file does not have are not
 //! believed.
 
+use crate::media::{MediaError, Work};
+
 /// 1 to 8; 1 is upright.
 pub(super) type Orientation = u8;
 
@@ -27,15 +29,18 @@ impl<'a> Notes<'a> {
         self.xmp.get_or_insert(xmp);
     }
 
-    fn orientation(self) -> Orientation {
-        let noted = self.exif.and_then(of_exif);
-        noted.or_else(|| self.xmp.and_then(of_xmp)).unwrap_or(1)
+    fn orientation(self, work: &Work) -> Result<Orientation, MediaError> {
+        if let Some(noted) = self.exif.and_then(of_exif) {
+            return Ok(noted);
+        }
+        let noted = self.xmp.map(|xmp| of_xmp(xmp, work)).transpose()?;
+        Ok(noted.flatten().unwrap_or(1))
     }
 }
 
 const EXIF_HEADER: &[u8] = b"Exif\0\0";
 
-pub(super) fn of_jpeg(file: &[u8]) -> Orientation {
+pub(super) fn of_jpeg(file: &[u8], work: &Work) -> Result<Orientation, MediaError> {
     const XMP_HEADER: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
     let mut notes = Notes::default();
     let mut rest = file.get(2..).unwrap_or_default();
@@ -63,10 +68,10 @@ pub(super) fn of_jpeg(file: &[u8]) -> Orientation {
             rest = rest.get(1..).unwrap_or_default();
         }
     }
-    notes.orientation()
+    notes.orientation(work)
 }
 
-pub(super) fn of_png(file: &[u8]) -> Orientation {
+pub(super) fn of_png(file: &[u8], work: &Work) -> Result<Orientation, MediaError> {
     let mut notes = Notes::default();
     let mut rest = file.get(8..).unwrap_or_default();
     while let Some((&[a, b, c, d, ref name @ ..], tail)) = rest.split_first_chunk::<8>() {
@@ -85,10 +90,10 @@ pub(super) fn of_png(file: &[u8]) -> Orientation {
         }
         rest = tail.get(length + 4..).unwrap_or_default();
     }
-    notes.orientation()
+    notes.orientation(work)
 }
 
-pub(super) fn of_webp(file: &[u8]) -> Orientation {
+pub(super) fn of_webp(file: &[u8], work: &Work) -> Result<Orientation, MediaError> {
     let mut notes = Notes::default();
     let mut rest = file.get(12..).unwrap_or_default();
     while let Some((&[ref name @ .., a, b, c, d], tail)) = rest.split_first_chunk::<8>() {
@@ -101,7 +106,7 @@ pub(super) fn of_webp(file: &[u8]) -> Orientation {
         }
         rest = tail.get(length + length % 2..).unwrap_or_default();
     }
-    notes.orientation()
+    notes.orientation(work)
 }
 
 fn of_exif(exif: &[u8]) -> Option<Orientation> {
@@ -144,14 +149,16 @@ fn of_exif(exif: &[u8]) -> Option<Orientation> {
     Some(valid(value))
 }
 
-fn of_xmp(xmp: &[u8]) -> Option<Orientation> {
+fn of_xmp(xmp: &[u8], work: &Work) -> Result<Option<Orientation>, MediaError> {
     const NAME: &[u8] = b"tiff:Orientation";
     let mut rest = xmp;
     loop {
-        let at = rest.windows(NAME.len()).position(|window| window == NAME)?;
-        rest = rest.get(at + NAME.len()..)?;
+        let Some(at) = work.position(rest, NAME.len(), |window| window == NAME)? else {
+            return Ok(None);
+        };
+        rest = rest.get(at + NAME.len()..).unwrap_or_default();
         if let [b'=', b'"', digit @ b'0'..=b'9', ..] | [b'>', digit @ b'0'..=b'9', ..] = rest {
-            return Some(valid(u32::from(digit - b'0')));
+            return Ok(Some(valid(u32::from(digit - b'0'))));
         }
     }
 }
@@ -222,9 +229,13 @@ mod tests {
     #[test]
     fn xmp_counts_where_exif_has_no_such_tag() {
         let xmp = b"<x tiff:Orientation='x' tiff:Orientation=\"8\"/>";
-        assert_eq!(of_xmp(xmp), Some(8));
-        assert_eq!(of_xmp(b"<tiff:Orientation>3</tiff:Orientation>"), Some(3));
-        assert_eq!(of_xmp(b"tiff:Orientation"), None);
+        let work = Work::default();
+        assert_eq!(of_xmp(xmp, &work).unwrap(), Some(8));
+        assert_eq!(
+            of_xmp(b"<tiff:Orientation>3</tiff:Orientation>", &work).unwrap(),
+            Some(3)
+        );
+        assert_eq!(of_xmp(b"tiff:Orientation", &work).unwrap(), None);
         let webp = |chunks: &[(&[u8; 4], &[u8])]| {
             let mut file = b"RIFF\0\0\0\0WEBP".to_vec();
             for (name, body) in chunks {
@@ -237,12 +248,18 @@ mod tests {
         };
         let plain = exif(false, &[(0x0100, 3, 1)]);
         let turned = exif(false, &[(0x0112, 3, 5)]);
-        assert_eq!(of_webp(&webp(&[(b"XMP ", xmp), (b"EXIF", &plain)])), 8);
-        assert_eq!(of_webp(&webp(&[(b"XMP ", xmp), (b"EXIF", &turned)])), 5);
-        assert_eq!(of_webp(&webp(&[])), 1);
+        assert_eq!(
+            of_webp(&webp(&[(b"XMP ", xmp), (b"EXIF", &plain)]), &work).unwrap(),
+            8
+        );
+        assert_eq!(
+            of_webp(&webp(&[(b"XMP ", xmp), (b"EXIF", &turned)]), &work).unwrap(),
+            5
+        );
+        assert_eq!(of_webp(&webp(&[]), &work).unwrap(), 1);
         // 4 GiB of notes are not there.
         let mut claim = webp(&[(b"EXIF", &turned)]);
         claim[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(of_webp(&claim), 1);
+        assert_eq!(of_webp(&claim, &work).unwrap(), 1);
     }
 }

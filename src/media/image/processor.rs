@@ -104,7 +104,18 @@ fn defaults(kind: &str) -> Option<Defaults> {
     })
 }
 
+/// The name without the library that the processor is done with.
+fn kind_of(found: &str) -> &str {
+    let kind = found.strip_suffix("Fast").or(found.strip_suffix("Pil"));
+    kind.unwrap_or(found)
+}
+
 impl ImageProgram {
+    /// Whether this is the name of a processor that is done here, also one that it had before.
+    pub fn knows(kind: &str) -> bool {
+        defaults(kind_of(kind)).is_some()
+    }
+
     /// The program that does what the processor of a preprocessor_config.json does.
     pub fn from_preprocessor_config(config: &Value, ports: &ProcessorPorts) -> Result<Self, ConfigError> {
         let key = match config.get("image_processor_type") {
@@ -114,8 +125,7 @@ impl ImageProgram {
         let found = config.get(key).and_then(Value::as_str);
         let found =
             found.ok_or_else(|| ConfigError::unsupported("image_processor_type", "it names no processor"))?;
-        let kind = found.strip_suffix("Fast").or(found.strip_suffix("Pil"));
-        let kind = kind.unwrap_or(found);
+        let kind = kind_of(found);
         let defaults = defaults(kind).ok_or_else(|| {
             ConfigError::unsupported(
                 key,

@@ -112,8 +112,9 @@ impl RgbImage {
         Ok(turned)
     }
 
-    pub(super) fn flip_horizontally(&mut self) {
+    pub(super) fn flip_horizontally(&mut self, work: &Work) -> Result<(), MediaError> {
         for row in self.rows_mut() {
+            work.count(row.len())?;
             let (mut left, mut right) = (0, row.len() / 3);
             while left + 1 < right {
                 right -= 1;
@@ -123,17 +124,20 @@ impl RgbImage {
                 left += 1;
             }
         }
+        Ok(())
     }
 
-    pub(super) fn flip_vertically(&mut self) {
+    pub(super) fn flip_vertically(&mut self, work: &Work) -> Result<(), MediaError> {
         let row = self.width * 3;
         let mut rest = self.bytes.as_mut_slice();
         while rest.len() >= 2 * row {
+            work.count(row)?;
             let (first, tail) = rest.split_at_mut(row);
             let (middle, last) = tail.split_at_mut(tail.len() - row);
             first.swap_with_slice(last);
             rest = middle;
         }
+        Ok(())
     }
 
     /// Takes pixels that have the size that is said.

@@ -4,9 +4,9 @@ use super::rgb::RgbImage;
 use super::sizes;
 use crate::media::{MediaError, Work};
 
-/// Columns and rows that [`TilingMode::Anyres`] chooses among: those of LLaVA-NeXT and a row and
-/// a column of two and three.
-const GRIDS: [(usize, usize); 6] = [(1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (2, 2)];
+/// Columns and rows that [`TilingMode::Anyres`] chooses among beside one tile: those of LLaVA-NeXT
+/// and a row and a column of two and three.
+const GRIDS: [(usize, usize); 5] = [(1, 2), (2, 1), (1, 3), (3, 1), (2, 2)];
 
 /// The most that the narrow side of an image may be short of, in [`TilingMode::DynamicHd`].
 const LEAST_SIDE: usize = 10;
@@ -16,7 +16,7 @@ pub(super) fn tile(image: &RgbImage, tiling: &Tiling, work: &Work) -> Result<Pix
     let size = tiling.size;
     match tiling.mode {
         TilingMode::Anyres => {
-            let (columns, rows) = best_grid(image, tiling)?;
+            let (columns, rows) = best_grid(image, tiling);
             let canvas = image.resize(columns * size, rows * size, tiling.filter, work)?;
             let thumbnail = image.resize(size, size, tiling.filter, work)?;
             cut(&canvas, tiling, (columns, rows), thumbnail, None, work)
@@ -63,24 +63,28 @@ fn longest_edge(
     Ok(pixels)
 }
 
-fn best_grid(image: &RgbImage, tiling: &Tiling) -> Result<(usize, usize), MediaError> {
+fn best_grid(image: &RgbImage, tiling: &Tiling) -> (usize, usize) {
     let (width, height) = (image.width() as f64, image.height() as f64);
     let area = (image.width() * image.height()) as u64;
-    let mut best: Option<((usize, usize), u64, u64)> = None;
+    let measured = |(columns, rows): (usize, usize)| {
+        let (wide, high) = ((columns * tiling.size) as f64, (rows * tiling.size) as f64);
+        let scale = (wide / width).min(high / height);
+        let kept = (((width * scale) as u64) * ((height * scale) as u64)).min(area);
+        (kept, ((wide * high) as u64).saturating_sub(kept))
+    };
+    let mut best = (1, 1);
+    let (mut most, mut least) = measured(best);
     for (columns, rows) in GRIDS {
         if columns * rows > tiling.most {
             continue;
         }
-        let (wide, high) = ((columns * tiling.size) as f64, (rows * tiling.size) as f64);
-        let scale = (wide / width).min(high / height);
-        let kept = (((width * scale) as u64) * ((height * scale) as u64)).min(area);
-        let wasted = ((wide * high) as u64).saturating_sub(kept);
-        if best.is_none_or(|(_, most, least)| kept > most || (kept == most && wasted < least)) {
-            best = Some(((columns, rows), kept, wasted));
+        let (kept, wasted) = measured((columns, rows));
+        if kept > most || (kept == most && wasted < least) {
+            best = (columns, rows);
+            (most, least) = (kept, wasted);
         }
     }
-    best.map(|(grid, _, _)| grid)
-        .ok_or_else(|| MediaError::unfit("no grid of tiles has so few"))
+    best
 }
 
 /// Columns and rows of [`TilingMode::DynamicHd`].
