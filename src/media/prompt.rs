@@ -12,6 +12,9 @@ pub struct ImagePlaceholders {
     /// What it is replaced by, as often as the count says.
     pub token: i32,
     pub count: TokenCount,
+    /// What is written before these tokens, and behind them.
+    pub before: Vec<i32>,
+    pub after: Vec<i32>,
     /// After each row of tiles or of patches but the last.
     pub row_separator: Option<i32>,
     /// Between the tiles or patches of a row.
@@ -80,7 +83,10 @@ impl ImagePlaceholders {
                 ));
             };
             let start = expanded.len();
-            self.place(image, &mut expanded)?;
+            expanded.extend(&self.before);
+            self.place(image, &mut expanded)
+                .map_err(|message| format!("image {} that waits: {message}", ranges.len() + 1))?;
+            expanded.extend(&self.after);
             ranges.push(start..expanded.len());
         }
         Ok((expanded, ranges))
@@ -159,8 +165,8 @@ impl ImagePlaceholders {
                 let name = tiles.names.get(row).and_then(|names| names.get(column));
                 let name = name.ok_or_else(|| {
                     format!(
-                        "an image is cut into {rows} rows of {columns} tiles, and the package has no token for tile \
-                         {column} of row {row}"
+                        "it is cut into {rows} rows of {columns} tiles, and the package has no token for tile \
+                         {column} of row {row}; give it with more even sides"
                     )
                 })?;
                 tokens.extend([tiles.around, *name]);
@@ -179,7 +185,9 @@ impl ImagePlaceholders {
 
     fn run(&self, count: usize, tokens: &mut Vec<i32>) -> Result<(), String> {
         if count > MOST || tokens.len() > MOST {
-            return Err(format!("an image comes to more than {MOST} tokens"));
+            return Err(format!(
+                "it comes to more than {MOST} tokens; give a smaller one, or a package that makes fewer of it"
+            ));
         }
         tokens.extend(std::iter::repeat_n(self.token, count));
         Ok(())
@@ -195,6 +203,8 @@ mod tests {
             placeholder: 9,
             token: 5,
             count,
+            before: Vec::new(),
+            after: Vec::new(),
             row_separator: None,
             column_separator: None,
             thumbnail: Thumbnail::None,
@@ -224,6 +234,19 @@ mod tests {
             error.contains("3 image placeholders") && error.contains("2 images"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn tokens_stand_around_each_image() {
+        let one = ImagePlaceholders {
+            before: vec![7, 9],
+            after: vec![8],
+            ..placeholders(TokenCount::PerTile(2))
+        };
+        let images = [ImageSummary::default(); 2];
+        let (tokens, ranges) = one.expand(&[1, 9, 9, 3], &images).unwrap();
+        assert_eq!(tokens, [1, 7, 9, 5, 5, 8, 7, 9, 5, 5, 8, 3]);
+        assert_eq!(ranges, [1..6, 6..11]);
     }
 
     #[test]
@@ -267,7 +290,10 @@ mod tests {
         );
         assert_eq!(expand(0, 0).unwrap().0, [1, 3, 5, 1]);
         let error = expand(1, 3).unwrap_err();
-        assert!(error.contains("tile 2 of row 0"), "{error}");
+        assert!(
+            error.contains("image 1 that waits: ") && error.contains("tile 2 of row 0"),
+            "{error}"
+        );
     }
 
     #[test]

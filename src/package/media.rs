@@ -468,6 +468,9 @@ pub(super) fn read_vision(at: &Cursor<'_>) -> Result<Option<Said<ImagePlaceholde
         order.one_of(&[("prompt_order", ())])?;
     }
     fields.skip(&["token_count_summary"]);
+    let mut around = |name| fields.get(name).map(|at| token_ids(&at)).transpose();
+    let before = around("tokens_before")?.unwrap_or_default();
+    let after = around("tokens_after")?.unwrap_or_default();
     let tiles_at = fields.get("tile_tokens");
     let tiles = tiles_at.as_ref().map(read_tile_tokens).transpose()?;
     if let Some(tiles_at) = &tiles_at
@@ -499,6 +502,8 @@ pub(super) fn read_vision(at: &Cursor<'_>) -> Result<Option<Said<ImagePlaceholde
             placeholder,
             token: token.unwrap_or(placeholder),
             count,
+            before,
+            after,
             row_separator,
             column_separator,
             thumbnail,
@@ -508,20 +513,22 @@ pub(super) fn read_vision(at: &Cursor<'_>) -> Result<Option<Said<ImagePlaceholde
     }))
 }
 
+fn token_ids(at: &Cursor<'_>) -> Result<Vec<i32>, PackageError> {
+    at.items()?.map(|id| id.token_id()).collect()
+}
+
 /// `tile_tokens`: what is written around the tokens of tiles that have names.
 fn read_tile_tokens(at: &Cursor<'_>) -> Result<TileTokens, PackageError> {
     let mut fields = at.fields()?;
-    let ids =
-        |at: &Cursor<'_>| -> Result<Vec<i32>, PackageError> { at.items()?.map(|id| id.token_id()).collect() };
     let names_at = fields.required("names", "a list of tokens for each row of tiles")?;
     let tiles = TileTokens {
         around: fields.required("around", "the token around tiles")?.token_id()?,
         names: names_at
             .items()?
-            .map(|row| ids(&row))
+            .map(|row| token_ids(&row))
             .collect::<Result<_, PackageError>>()?,
-        row_end: ids(&fields.required("row_end", "tokens behind a row of tiles")?)?,
-        last_row_end: ids(&fields.required("last_row_end", "tokens behind the last row")?)?,
+        row_end: token_ids(&fields.required("row_end", "tokens behind a row of tiles")?)?,
+        last_row_end: token_ids(&fields.required("last_row_end", "tokens behind the last row")?)?,
         whole: fields
             .required("whole", "the token of the whole image")?
             .token_id()?,

@@ -68,6 +68,14 @@ pub(crate) fn placeholders(placeholders: &ImagePlaceholders) -> Value {
             fields.insert(name.into(), json!(token));
         }
     }
+    for (name, tokens) in [
+        ("tokens_before", &placeholders.before),
+        ("tokens_after", &placeholders.after),
+    ] {
+        if !tokens.is_empty() {
+            fields.insert(name.into(), json!(tokens));
+        }
+    }
     fields.insert("thumbnail_order".into(), json!(thumbnail(placeholders.thumbnail)));
     if let Some(tiles) = &placeholders.tiles {
         let tiles = json!({

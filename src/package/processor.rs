@@ -29,8 +29,19 @@ pub(super) struct Processor {
     image_token: Option<i32>,
     /// How many tokens an image comes to, where that is the same for all.
     image_tokens: Option<usize>,
+    /// What is written around an image, where there is something.
+    marks: Option<ImageMarks>,
     /// What is written around the tiles of an image.
     tile_tokens: Option<TileTokens>,
+}
+
+/// Tokens around an image, as the processors of Gemma write them.
+#[derive(Debug)]
+struct ImageMarks {
+    /// What stands for the image in the prompt, where that is not its own token.
+    placeholder: Option<i32>,
+    before: Vec<i32>,
+    after: Vec<i32>,
 }
 
 /// One file.
@@ -93,6 +104,7 @@ impl Processor {
             names.into_iter().find_map(|name| number(&config.value, name))
         });
         let mut token = None;
+        let mut ends = None;
         if let Some(model) = &model {
             let text = model.get("text_config").unwrap_or(&Value::Null);
             let named = ["image_seq_length", "mm_tokens_per_image"];
@@ -102,14 +114,37 @@ impl Processor {
             tokens = own.or(tokens).or_else(named).or_else(merged);
             let ids = ["image_token_id", "image_token_index"];
             token = ids.into_iter().find_map(|key| number(model, key));
+            let id = |names: [&str; 2]| {
+                let found = names.into_iter().find_map(|key| number(model, key))?;
+                i32::try_from(found).ok()
+            };
+            ends = id(["boi_token_id", "boi_token_index"]).zip(id(["eoi_token_id", "eoi_token_index"]));
         }
-        let tile_tokens = match image.as_ref().is_some_and(|config| config.is_of(&TILED)) {
-            true => tile_tokens(files)?,
+        let is_of = |words: &[&str]| image.as_ref().is_some_and(|config| config.is_of(words));
+        let marks = match ends {
+            Some((begin, end)) if is_of(&GEMMA3) => {
+                let line = tokenizer(files)?.as_ref().and_then(empty_line);
+                line.map(|line| ImageMarks {
+                    placeholder: Some(begin),
+                    before: vec![line, begin],
+                    after: vec![end, line],
+                })
+            }
+            Some((begin, end)) if is_of(&GEMMA4) => Some(ImageMarks {
+                placeholder: None,
+                before: vec![begin],
+                after: vec![end],
+            }),
+            _ => None,
+        };
+        let tile_tokens = match is_of(&TILED) {
+            true => tokenizer(files)?.as_ref().and_then(tile_tokens_of),
             false => None,
         };
         Ok(Processor {
             image,
             audio,
+            marks,
             tile_tokens,
             image_token: token.and_then(|token| i32::try_from(token).ok()),
             image_tokens: tokens
@@ -140,7 +175,7 @@ impl Processor {
             let said =
                 |port: &Option<(Address, DataType)>| port.as_ref().map(|(at, dtype)| (text(at), *dtype));
             let grid = grid.filter(|_| config.is_of(&["Qwen"]) || config.has_patches());
-            let coordinates = coordinates.filter(|_| config.is_of(&["Gemma4"]));
+            let coordinates = coordinates.filter(|_| config.is_of(&GEMMA4));
             let mask = mask.filter(|_| config.is_of(&TILED));
             let ports = ProcessorPorts {
                 pixels: (text(&pixels.0), pixels.1),
@@ -156,7 +191,7 @@ impl Processor {
             };
             match program {
                 Ok(program) => {
-                    warnings.extend(self.place(declaration, component, &program, &config.at));
+                    warnings.extend(self.place(declaration, component, &program, config));
                     declaration.media.image = Some(ProgramDeclaration {
                         program,
                         ports: config.ports(addresses),
@@ -198,8 +233,9 @@ impl Processor {
         declaration: &mut Declaration,
         component: usize,
         program: &ImageProgram,
-        at: &Location,
+        config: &Config,
     ) -> Option<String> {
+        let at = &config.at;
         let one = declaration.components.get(component)?;
         if one.when_present.as_ref()?.value != "image" {
             return None;
@@ -209,7 +245,15 @@ impl Processor {
         let token = self.image_token.or(role.map(|(_, token)| *token))?;
         let count = match program.makes_patches() {
             true => TokenCount::FromGrid,
-            false => TokenCount::PerTile(self.image_tokens?),
+            false => match self.image_tokens {
+                Some(tokens) => TokenCount::PerTile(tokens),
+                None => {
+                    return Some(format!(
+                        "{at}: nothing says how many tokens an image is (image_seq_length in config.json or \
+                         processor_config.json would); prompts are taken as they are, with these in them"
+                    ));
+                }
+            },
         };
         let mut outputs = program.outputs();
         if outputs.any(|output| output.content == Content::GridDimensions) {
@@ -222,11 +266,22 @@ impl Processor {
                  are taken as they are, with these in them"
             ));
         }
+        if self.marks.is_none() && (config.is_of(&GEMMA3) || config.is_of(&GEMMA4)) {
+            return Some(format!(
+                "{at}: the tokens that are written around an image are not known (boi_token_index and eoi_token_index \
+                 of config.json, and for Gemma 3 an empty line of tokenizer.json); prompts are taken as they are, \
+                 with these in them"
+            ));
+        }
+        let marks = self.marks.as_ref();
+        let around = |side: fn(&ImageMarks) -> &Vec<i32>| marks.map(side).cloned().unwrap_or_default();
         declaration.media.vision = Some(Said {
             value: ImagePlaceholders {
-                placeholder: token,
+                placeholder: marks.and_then(|marks| marks.placeholder).unwrap_or(token),
                 token,
                 count,
+                before: around(|marks| &marks.before),
+                after: around(|marks| &marks.after),
                 row_separator: None,
                 column_separator: None,
                 thumbnail,
@@ -240,6 +295,10 @@ impl Processor {
 
 /// Processors that cut images into tiles with names.
 const TILED: [&str; 2] = ["Idefics3", "SmolVLM"];
+/// A processor that puts an image between lines of its own. In a text these come of the line ends that
+/// it has there already; as tokens they are always two.
+const GEMMA3: [&str; 1] = ["Gemma3Image"];
+const GEMMA4: [&str; 1] = ["Gemma4Image"];
 /// The most tiles on a side.
 const MOST_TILES: usize = 64;
 
@@ -250,29 +309,32 @@ fn squares_of(vision: &Value, merge: u64) -> Option<u64> {
     side.checked_mul(side)?.checked_div(merge.checked_mul(merge)?)
 }
 
-/// The tokens around tiles by what they are called in the tokenizer's file; a line end is one of
-/// bytes there (byte-level BPE). Nothing if any is missing.
-fn tile_tokens(files: &PackageFiles) -> Result<Option<TileTokens>, PackageError> {
-    let Some(found) = files.read_optional("tokenizer.json", TOKENIZER_LIMIT)? else {
-        return Ok(None);
-    };
-    // What is wrong with the file is told where the tokenizer is made of it.
-    let Ok(tokenizer) = serde_json::from_slice::<Value>((*found.bytes).as_ref()) else {
-        return Ok(None);
-    };
-    Ok(tile_tokens_of(&tokenizer))
+/// tokenizer.json, if there is one; what is wrong with it is told where the tokenizer is made of it.
+fn tokenizer(files: &PackageFiles) -> Result<Option<Value>, PackageError> {
+    let found = files.read_optional("tokenizer.json", TOKENIZER_LIMIT)?;
+    Ok(found.and_then(|found| serde_json::from_slice((*found.bytes).as_ref()).ok()))
 }
 
+fn token_id(id: &Value) -> Option<i32> {
+    id.as_i64().and_then(|id| i32::try_from(id).ok())
+}
+
+/// The token of two line ends.
+fn empty_line(tokenizer: &Value) -> Option<i32> {
+    token_id(tokenizer.get("model")?.get("vocab")?.get("\n\n")?)
+}
+
+/// The tokens around tiles by what they are called in the tokenizer's file; a line end is one of
+/// bytes there (byte-level BPE). Nothing if any is missing.
 fn tile_tokens_of(tokenizer: &Value) -> Option<TileTokens> {
     const LINE_END: &str = "\u{10a}";
-    let number = |id: &Value| id.as_i64().and_then(|id| i32::try_from(id).ok());
     let added = tokenizer.get("added_tokens")?.as_array()?;
     let added: HashMap<&str, i32> = added
         .iter()
-        .filter_map(|token| Some((token.get("content")?.as_str()?, number(token.get("id")?)?)))
+        .filter_map(|token| Some((token.get("content")?.as_str()?, token_id(token.get("id")?)?)))
         .collect();
     let vocabulary = tokenizer.get("model")?.get("vocab")?;
-    let piece = |text: &str| vocabulary.get(text).and_then(number);
+    let piece = |text: &str| vocabulary.get(text).and_then(token_id);
     let line_end = piece(LINE_END)?;
     let name = |row: usize, column: usize| {
         let text = format!("<row_{}_col_{}>", row + 1, column + 1);

@@ -303,3 +303,63 @@ fn processors_that_are_not_known_are_named() {
         assert!(error.to_string().contains(words), "{error}");
     }
 }
+
+/// Which exchange red and blue, and that keep_aspect_ratio changes nothing, was tried with
+/// onnxruntime-extensions 0.15.2.
+#[test]
+fn pipelines_of_extensions_end_with_red_green_and_blue() {
+    let ports = ProcessorPorts {
+        pixels: ("v.p".to_owned(), DataType::Float32),
+        grid: None,
+        coordinates: None,
+        mask: None,
+    };
+    let program = |transforms: &[Value]| {
+        let operations: Vec<Value> = transforms.iter().map(|one| json!({"operation": one})).collect();
+        let config = json!({"processor": {"transforms": operations}});
+        ImageProgram::from_extensions_config(&config, &ports)
+    };
+    let decode = |space: &str| json!({"type": "DecodeImage", "attrs": {"color_space": space}});
+    let convert = json!({"type": "ConvertRGB"});
+    let normalize = |flag: u8| json!({"type": "Normalize", "attrs": {"qwen2_5_vl": flag}});
+    for (exchanges, transforms) in [
+        (0, vec![decode("RGB"), normalize(0)]),
+        (0, vec![json!({"type": "DecodeImage"})]),
+        (1, vec![decode("BGR")]),
+        (1, vec![decode("RGB"), convert.clone()]),
+        (1, vec![decode("RGB"), normalize(1)]),
+        (2, vec![decode("BGR"), convert.clone()]),
+        (2, vec![decode("RGB"), convert.clone(), normalize(1)]),
+        (3, vec![decode("BGR"), convert.clone(), normalize(1)]),
+    ] {
+        match (exchanges % 2, program(&transforms)) {
+            (0, made) => assert!(made.is_ok(), "{transforms:?}"),
+            (_, Ok(_)) => panic!("{transforms:?}"),
+            (_, Err(error)) => assert!(error.unsupported && error.to_string().contains("blue"), "{error}"),
+        }
+    }
+    let resize = |key: &str, value: Value| {
+        let mut attributes = json!({"width": 30, "height": 20});
+        attributes[key] = value;
+        program(&[decode("RGB"), json!({"type": "Resize", "attrs": attributes})])
+    };
+    let plain = resize("keep_aspect_ratio", json!(0)).unwrap();
+    assert_eq!(resize("keep_aspect_ratio", json!(1)).unwrap(), plain);
+    // Its limits are 56 * 56 and 12,845,056 pixels where nothing is said.
+    for (side, expected) in [(1400, 1400), (10_000, 3584), (28, 56)] {
+        let attributes = json!({"width": side, "height": side, "smart_resize": 1});
+        let smart = program(&[decode("RGB"), json!({"type": "Resize", "attrs": attributes})]);
+        assert_eq!(smart.unwrap().size(), Some([expected; 2]));
+    }
+    for (key, value) in [("width", json!(0)), ("interpolation", json!("AREA"))] {
+        let error = resize(key, value).unwrap_err();
+        assert_eq!(error.key, "processor");
+        let place = format!("transforms[1].{key}: it is no");
+        assert!(error.message.starts_with(&place), "{error}");
+    }
+    let error = program(&[decode("RGB"), json!({"attrs": {}})]).unwrap_err();
+    assert!(
+        error.to_string().contains("transforms[1].type: it is missing"),
+        "{error}"
+    );
+}

@@ -470,7 +470,7 @@ fn positions_of_pictures_in_a_genai_folder() {
       }
     }"#;
     let processor = r#"{"processor": {"name": "qwen2_5_image_processor", "transforms": [
-      {"operation": {"type": "DecodeImage", "attrs": {"color_space": "RGB"}}},
+      {"operation": {"type": "DecodeImage", "attrs": {"color_space": "BGR"}}},
       {"operation": {"type": "ConvertRGB"}},
       {"operation": {"type": "Resize", "attrs": {"width": 7, "height": 4, "smart_resize": 1, "min_pixels": 4,
         "max_pixels": 30, "patch_size": 1, "merge_size": 2, "interpolation": "LINEAR"}}},
@@ -627,6 +627,107 @@ fn tiles_with_names_in_a_prompt() {
     let unnamed = tokenizer.to_string().replace("<global-img>", "<global>");
     let pipeline = open(&smol(&unnamed)).unwrap();
     assert!(pipeline.describe()["images"]["placeholders"].is_null());
+}
+
+/// transformers' Gemma3Processor writes `"\n\n" boi image.. eoi "\n\n"` for each boi of the text, and its
+/// Gemma4Processor `boi image.. eoi` for each image token.
+#[test]
+fn tokens_around_the_images_of_gemma() {
+    let gemma3 = r#"{
+      "architectures": ["Gemma3ForConditionalGeneration"],
+      "image_token_index": 7,
+      "boi_token_index": 4,
+      "eoi_token_index": 6,
+      "mm_tokens_per_image": 3,
+      "text_config": {"max_position_embeddings": 64, "eos_token_id": 5}
+    }"#;
+    let tokenizer = r#"{
+      "version": "1.0",
+      "added_tokens": [],
+      "model": {"type": "BPE", "vocab": {"a": 0, "\n": 1, "\n\n": 3}, "merges": []}
+    }"#;
+    let processor = ONE_PIXEL.replace("ViT", "Gemma3");
+    let mut files = with(llava(&processor), &[("tokenizer.json", tokenizer)]);
+    files.retain(|(name, _)| name != "config.json");
+    let gemma3 = with(files, &[("config.json", gemma3)]);
+    for_each_mix(&gemma3, &["vision", "embedding", "decoder"], |pipeline| {
+        let mut run = start(pipeline);
+        run.add_image(&plain(1, 1, [4, 6, 1]), &RunControl::default())
+            .unwrap();
+        run.append_tokens(&[2, 4, 1]).unwrap();
+        assert_eq!(run.tokens(), [2, 3, 4, 7, 7, 7, 6, 3, 1]);
+        assert_eq!(
+            steps(&mut run, 1),
+            continuation(&[2, 3, 4, 4, 6, 1, 6, 3, 1], 1, 0)
+        );
+    });
+    written::check(&gemma3);
+
+    let config = r#"{
+      "architectures": ["Gemma4ForConditionalGeneration"],
+      "image_token_id": 7,
+      "boi_token_id": 4,
+      "eoi_token_index": 6,
+      "text_config": {"max_position_embeddings": 64, "eos_token_id": 5}
+    }"#;
+    let processor = r#"{
+      "image_processor_type": "Gemma4ImageProcessor",
+      "patch_size": 1,
+      "pooling_kernel_size": 2,
+      "max_soft_tokens": 2,
+      "do_rescale": false
+    }"#;
+    let decoder = Decoder {
+        sequence: "inputs_embeds",
+        embeds: true,
+        ..Decoder::default()
+    };
+    let vision = Model::new()
+        .input("pixel_values", FLOAT, "[images, patches, 3]")
+        .output("image_features", FLOAT, "[image_tokens, 1]")
+        .initializer(Tensor::ints("groups", &[2], &[-1, 12]))
+        .initializer(Tensor::ints("columns", &[1], &[1]))
+        .node(Node::new("Reshape", &["pixel_values", "groups"], &["grouped"]))
+        .node(Node::new("ReduceSum", &["grouped", "columns"], &["image_features"]).int("keepdims", 1))
+        .encode();
+    let graphs = [
+        ("onnx/embed_tokens.onnx", embed_tokens()),
+        ("onnx/vision_encoder.onnx", vision),
+        ("onnx/decoder_model_merged.onnx", decoder.encode()),
+    ];
+    let gemma4 = |config: &str| {
+        let texts = [("config.json", config), ("preprocessor_config.json", processor)];
+        folder(&texts, &graphs)
+    };
+    let files = gemma4(config);
+    let mut run = start(&open(&files).unwrap());
+    run.add_image(&plain(4, 2, [1, 1, 1]), &RunControl::default())
+        .unwrap();
+    run.append_tokens(&[2, 7, 1]).unwrap();
+    assert_eq!(run.tokens(), [2, 4, 7, 7, 6, 1]);
+    written::check(&files);
+    // Without them nothing is guessed.
+    if let Some((pipeline, lines)) = warnings(&gemma4(&config.replace("eoi_token_index", "eoi"))) {
+        assert!(pipeline.describe()["images"]["placeholders"].is_null());
+        let warned =
+            |line: &String| line.contains("the tokens that are written around an image are not known");
+        assert!(lines.iter().any(warned), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_number_of_image_tokens_that_nothing_says_is_a_warning() {
+    let mut files = llava(ONE_PIXEL);
+    for (name, bytes) in &mut files {
+        if name == "config.json" {
+            *bytes = LLAVA.replace("image_seq_length", "other").into_bytes();
+        }
+    }
+    if let Some((pipeline, lines)) = warnings(&files) {
+        assert!(pipeline.describe()["images"]["placeholders"].is_null());
+        let warned = |line: &String| line.contains("nothing says how many tokens an image is");
+        assert!(lines.iter().any(warned), "{lines:?}");
+    }
 }
 
 #[test]

@@ -51,29 +51,14 @@ pub(super) fn covering(size: (usize, usize), over: (usize, usize)) -> (usize, us
 /// Both sides multiples of `multiple`, the area within the limits, the proportions about the
 /// same: `smart_resize` of transformers' Qwen2VLImageProcessor.
 pub(super) fn pixel_area(
-    size: (usize, usize),
-    least: u64,
-    most: u64,
-    multiple: usize,
-) -> Result<(usize, usize), MediaError> {
-    rounded_area(size, least, most, multiple, f64::round_ties_even)
-}
-
-/// As [`pixel_area`], with another way to round halves.
-pub(super) fn rounded_area(
     (width, height): (usize, usize),
     least: u64,
     most: u64,
     multiple: usize,
-    round: impl Fn(f64) -> f64,
 ) -> Result<(usize, usize), MediaError> {
     let (w, h, unit) = (width as f64, height as f64, multiple as f64);
-    if w.max(h) / w.min(h) > 200.0 {
-        return Err(MediaError::unfit(format!(
-            "an image of {width} x {height} is more than 200 times as long as it is wide"
-        )));
-    }
-    let rounded = |side: f64| round(side / unit) * unit;
+    check_proportions(width, height)?;
+    let rounded = |side: f64| (side / unit).round_ties_even() * unit;
     let (mut wide, mut high) = (rounded(w), rounded(h));
     if wide * high > most as f64 {
         let shrink = (w * h / most as f64).sqrt();
@@ -85,6 +70,46 @@ pub(super) fn rounded_area(
         (wide, high) = (ceil(w), ceil(h));
     }
     Ok((wide as usize, high as usize))
+}
+
+/// The same as onnxruntime-extensions' `Resize` does it: halves are rounded up, neither side is less than
+/// one multiple before the area is looked at, and sides are cut to whole pixels before they are
+/// rounded again.
+pub(super) fn smart_resize(
+    (width, height): (usize, usize),
+    least: u64,
+    most: u64,
+    multiple: usize,
+) -> Result<(usize, usize), MediaError> {
+    check_proportions(width, height)?;
+    let (w, h, unit) = (width as f64, height as f64, multiple as f64);
+    let rounded = |side: f64| ((side / unit).round() * unit).max(unit);
+    let (mut wide, mut high) = (rounded(w), rounded(h));
+    if wide * high > most as f64 {
+        let shrink = (w * h / most as f64).sqrt();
+        let floor = |side: f64| ((side / shrink).trunc() / unit).floor() * unit;
+        (wide, high) = (floor(w), floor(h));
+    } else if wide * high < least as f64 {
+        let grow = (least as f64 / (w * h)).sqrt();
+        let ceil = |side: f64| ((side * grow).trunc() / unit).ceil() * unit;
+        (wide, high) = (ceil(w), ceil(h));
+    }
+    match wide > 0.0 && high > 0.0 {
+        true => Ok((wide as usize, high as usize)),
+        false => Err(MediaError::unfit(format!(
+            "{width} x {height} has no multiples of {multiple} with so few pixels as {most}"
+        ))),
+    }
+}
+
+fn check_proportions(width: usize, height: usize) -> Result<(), MediaError> {
+    let (long, short) = (width.max(height), width.min(height));
+    match long as f64 / short as f64 > 200.0 {
+        true => Err(MediaError::unfit(format!(
+            "an image of {width} x {height} is more than 200 times as long as it is wide"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// The longest side that [`longest_edge`] makes, whatever is asked for.
@@ -160,5 +185,26 @@ pub(super) fn patch_budget(
         false => Err(MediaError::unfit(format!(
             "an image of {width} x {height} does not fit into {most} patches of {patch} pixels"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes of results of onnxruntime-extensions 0.15.2, with patches of 14 and 2 of them merged.
+    #[test]
+    fn sizes_of_extensions() {
+        for (size, least, expected) in [
+            ((100, 100), 12_600, (112, 112)),
+            ((1000, 10), 3136, (1008, 28)),
+            ((10, 1000), 3136, (28, 1008)),
+            ((30, 30), 3136, (56, 56)),
+        ] {
+            let sides = smart_resize(size, least, 10_000_000, 28);
+            assert_eq!(sides, Ok(expected), "{size:?}");
+        }
+        assert!(smart_resize((1000, 10), 1, 20_000, 28).is_err());
+        assert!(smart_resize((1001, 5), 1, 20_000, 28).is_err());
     }
 }
