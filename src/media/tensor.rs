@@ -124,7 +124,8 @@ impl<'w> Sink<'w> {
 
 pub(super) fn no_rank(port: &PortLayout, found: &str) -> MediaError {
     MediaError::unfit(format!(
-        "the input takes a tensor of rank {}, and {found}",
+        "the input takes a tensor of rank {}, and {found}; give as many images as it takes at once, or set the \
+         input by oxp_run_set_input",
         port.rank().unwrap_or(0)
     ))
 }

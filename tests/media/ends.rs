@@ -286,6 +286,18 @@ fn what_is_too_large_is_refused_before_it_is_made() {
                 .unwrap_err(),
         );
     }
+    // 4096 rows of 82 tiles of one pixel, each of which is little.
+    let one_pixel = ImageOp::Tile(Tiling {
+        size: 1,
+        most: 1024,
+        mode: TilingMode::LongestEdge { longest: 4096 },
+        thumbnail: Thumbnail::Append,
+        thumbnail_filter: Filter::Nearest,
+        filter: Filter::Nearest,
+    });
+    let tall = RgbImage::from_raw(2, 100, &[9; 2 * 100 * 3]).unwrap();
+    let tiles = image_program(vec![one_pixel]);
+    refused(tiles.prepare(&tall, &Work::default()).unwrap_err());
     // 3 * 2^30 numbers of one patch of 8 x 8.
     let frames = image_program(vec![patchify(8, 1 << 24)]);
     refused(frames.prepare(&image, &Work::default()).unwrap_err());

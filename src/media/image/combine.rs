@@ -91,7 +91,8 @@ impl<'t> Target<'t> {
             .find(|(_, image)| (image.width, image.height) != (width, height))
         {
             return Err(MediaError::unfit(format!(
-                "images 0 and {index} are {width} x {height} and {} x {} after preprocessing, and must be of one size",
+                "images 0 and {index} are {width} x {height} and {} x {} after preprocessing, and must be of one size; \
+                 give images of the same sides, or a package that resizes them to one",
                 other.width, other.height
             )));
         }
@@ -317,7 +318,7 @@ impl<'t> Target<'t> {
     fn tile_masks(&self, values: &[&Value], first: &TileMask) -> Result<Tensor, MediaError> {
         let cells = first.height * first.width;
         let masks: Vec<&TileMask> = all(values, |value| match value {
-            Value::TileMask(mask) if mask.height * mask.width == cells => Some(mask),
+            Value::TileMask(mask) if mask.height * mask.width == cells => Some(mask.as_ref()),
             _ => None,
         })?;
         let total: usize = masks.iter().map(|mask| mask.cells.len()).sum();

@@ -44,7 +44,7 @@ pub(super) enum Value {
     Grid([i64; 3]),
     /// Height and width.
     Size([i64; 2]),
-    TileMask(TileMask),
+    TileMask(Arc<TileMask>),
     RowMask {
         count: usize,
         pad: Option<Padding>,
@@ -61,7 +61,7 @@ pub(super) struct Pixels {
     pub whole: [i64; 2],
     /// Rows and columns, where there are tiles.
     pub grid: Option<(usize, usize)>,
-    pub mask: Option<TileMask>,
+    pub mask: Option<Arc<TileMask>>,
     /// Whether the tiles of all images are one sample.
     pub one_sample: bool,
 }
@@ -74,7 +74,7 @@ pub(super) enum Frame {
 }
 
 /// 1 for cells that are of the image, `[tiles, height, width]`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct TileMask {
     pub cells: Vec<u8>,
     pub height: usize,

@@ -4,7 +4,9 @@
 //! directory of the Exif data (CIPA DC-008, a TIFF file; Adobe, "TIFF Revision 6.0"), and without
 //! such a tag `tiff:Orientation` of the XMP packet. Of a JPEG these are its APP1 segments, of a PNG
 //! the chunks "eXIf" and an uncompressed "iTXt" by the keyword XML:com.adobe.xmp, of a WebP the
-//! chunks "EXIF" and "XMP ". Nothing is copied, and lengths that the file does not have are not
+//! chunks "EXIF" and "XMP ". Of several notes of a kind that one counts which counts in Pillow 12 and 13: the
+//! last of a PNG, the last XMP and the first Exif data of a JPEG, the first of a WebP. ImageMagick's
+//! "Raw profile type exif" of a PNG is not read, which Pillow reads. Nothing is copied, and lengths that the file does not have are not
 //! believed.
 
 use crate::media::{MediaError, Work};
@@ -20,12 +22,13 @@ struct Notes<'a> {
 }
 
 impl<'a> Notes<'a> {
-    /// Of notes of one kind the first counts.
-    fn exif(&mut self, exif: &'a [u8]) {
+    /// The first counts.
+    fn first_exif(&mut self, exif: &'a [u8]) {
         self.exif.get_or_insert(exif);
     }
 
-    fn xmp(&mut self, xmp: &'a [u8]) {
+    /// The first counts.
+    fn first_xmp(&mut self, xmp: &'a [u8]) {
         self.xmp.get_or_insert(xmp);
     }
 
@@ -55,9 +58,9 @@ pub(super) fn of_jpeg(file: &[u8], work: &Work) -> Result<Orientation, MediaErro
         };
         if marker == 0xE1 {
             if body.starts_with(EXIF_HEADER) {
-                notes.exif(body);
+                notes.first_exif(body);
             } else if let Some(xmp) = body.strip_prefix(XMP_HEADER) {
-                notes.xmp(xmp);
+                notes.xmp = Some(xmp);
             }
         }
         rest = rest.get(2 + length..).unwrap_or_default();
@@ -78,11 +81,11 @@ pub(super) fn of_png(file: &[u8], work: &Work) -> Result<Orientation, MediaError
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         let Some(body) = tail.get(..length) else { break };
         match name {
-            b"eXIf" => notes.exif(body),
+            b"eXIf" => notes.exif = Some(body),
             b"iTXt" => {
                 // Keyword, 0, not compressed, method, language, 0, translated keyword, 0, text.
                 if let Some(text) = body.strip_prefix(b"XML:com.adobe.xmp\0\0") {
-                    notes.xmp(text);
+                    notes.xmp = Some(text);
                 }
             }
             b"IEND" => break,
@@ -100,8 +103,8 @@ pub(super) fn of_webp(file: &[u8], work: &Work) -> Result<Orientation, MediaErro
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
         let Some(body) = tail.get(..length) else { break };
         match name {
-            b"EXIF" => notes.exif(body),
-            b"XMP " => notes.xmp(body),
+            b"EXIF" => notes.first_exif(body),
+            b"XMP " => notes.first_xmp(body),
             _ => {}
         }
         rest = tail.get(length + length % 2..).unwrap_or_default();
@@ -224,6 +227,41 @@ mod tests {
         let mut far = exif(true, &[(0x0112, 3, 6)]);
         far[4..8].copy_from_slice(&[0xFF; 4]);
         assert_eq!(of_exif(&far), None);
+    }
+
+    /// Pillow 13 keeps the last XMP packet of a JPEG, and both notes that are last in a PNG.
+    #[test]
+    fn of_several_notes_that_of_pillow_counts() {
+        let work = Work::default();
+        let xmp = |digit: char| format!("<x tiff:Orientation=\"{digit}\"/>").into_bytes();
+        let segment = |header: &[u8], body: &[u8]| {
+            let length = (2 + header.len() + body.len()) as u16;
+            [&[0xFF, 0xE1], &length.to_be_bytes()[..], header, body].concat()
+        };
+        let in_jpeg = |digit| segment(b"http://ns.adobe.com/xap/1.0/\0", &xmp(digit));
+        let jpeg = [&[0xFF, 0xD8], &in_jpeg('6')[..], &in_jpeg('3')].concat();
+        assert_eq!(of_jpeg(&jpeg, &work), Ok(3));
+        let turned = |value| exif(true, &[(0x0112, 3, value)]);
+        let exif_of = |value| segment(EXIF_HEADER, &turned(value));
+        let jpeg = [&[0xFF, 0xD8], &exif_of(6)[..], &exif_of(3)].concat();
+        assert_eq!(of_jpeg(&jpeg, &work), Ok(6));
+        let chunk =
+            |name: &[u8], body: &[u8]| [&(body.len() as u32).to_be_bytes()[..], name, body, &[0; 4]].concat();
+        let png = [
+            &[0; 8],
+            &chunk(b"eXIf", &turned(6))[..],
+            &chunk(b"eXIf", &turned(3)),
+        ]
+        .concat();
+        assert_eq!(of_png(&png, &work), Ok(3));
+        let text = |digit| [&b"XML:com.adobe.xmp\0\0\0\0\0"[..], &xmp(digit)].concat();
+        let png = [
+            &[0; 8],
+            &chunk(b"iTXt", &text('6'))[..],
+            &chunk(b"iTXt", &text('8')),
+        ]
+        .concat();
+        assert_eq!(of_png(&png, &work), Ok(8));
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub enum Fit {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tiling {
     pub size: usize,
-    /// Thumbnail left out.
+    /// The most tiles of those modes that choose among grids, thumbnail left out.
     pub most: usize,
     pub mode: TilingMode,
     pub thumbnail: Thumbnail,

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::evaluate::{Frame, Pixels, TileMask};
 use super::program::{Thumbnail, Tiling, TilingMode};
 use super::rgb::RgbImage;
@@ -7,6 +9,9 @@ use crate::media::{MediaError, Work};
 /// Columns and rows that [`TilingMode::Anyres`] chooses among beside one tile: those of LLaVA-NeXT
 /// and a row and a column of two and three.
 const GRIDS: [(usize, usize); 5] = [(1, 2), (2, 1), (1, 3), (3, 1), (2, 2)];
+
+/// The most tiles that an image is cut into: each is an allocation of its own, however small.
+const MOST_TILES: usize = 64 * 64;
 
 /// The most that the narrow side of an image may be short of, in [`TilingMode::DynamicHd`].
 const LEAST_SIDE: usize = 10;
@@ -54,12 +59,12 @@ fn longest_edge(
     };
     let mut pixels = cut(&canvas, tiling, grid, thumbnail, None, work)?;
     pixels.one_sample = true;
-    pixels.mask = Some(TileMask {
+    pixels.mask = Some(Arc::new(TileMask {
         cells: work.filled((pixels.tiles.len() * size).saturating_mul(size), 1)?,
         height: size,
         width: size,
         one_sample: true,
-    });
+    }));
     Ok(pixels)
 }
 
@@ -179,6 +184,13 @@ fn cut(
     work: &Work,
 ) -> Result<Pixels, MediaError> {
     let size = tiling.size;
+    if columns * rows > MOST_TILES {
+        return Err(MediaError::TooLarge {
+            what: "a grid of tiles",
+            found: format!("{rows} rows of {columns}"),
+            most: format!("{MOST_TILES} tiles"),
+        });
+    }
     let mut tiles = work.room(columns * rows + 1)?;
     for row in 0..rows {
         for column in 0..columns {
@@ -207,7 +219,7 @@ fn cut(
         height: size,
         whole: [canvas.height() as i64, canvas.width() as i64],
         grid: Some((rows, columns)),
-        mask: Some(mask),
+        mask: Some(Arc::new(mask)),
         one_sample: false,
     })
 }
