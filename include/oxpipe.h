@@ -1326,8 +1326,8 @@ void oxp_run_free(oxp_run *run);
  * images become the tokens of these; see oxp_run_add_image.
  *
  * Errors: OXP_ERR_INVALID_ARGUMENT (an id outside of the vocabulary, more tokens than the
- * model takes, a placeholder without an image), OXP_ERR_INVALID_STATE (nothing reads tokens, or
- * there are tokens of images that were taken back), OXP_ERR_NULL_POINTER,
+ * model takes, in a run with images a placeholder without one), OXP_ERR_INVALID_STATE (nothing
+ * reads tokens, or there are tokens of images that were taken back), OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_append_tokens(oxp_run *run,
@@ -1553,14 +1553,15 @@ oxp_status oxp_run_get_stats(oxp_run *run,
  * Images stay with the run until oxp_run_clear_images. They come in the order of their
  * placeholders in the prompt, and before it: where the package says what stands for an image
  * (pipeline.vision, or image_token_id and the number of tokens in a config.json), each placeholder
- * in text and tokens that are appended behind this call becomes the tokens of the next image. A
- * placeholder without an image is an error of the call that appends it, and an image without a
- * placeholder one of the next step.
+ * in text and tokens that are appended behind this call becomes the tokens of the next image. Once
+ * the run has an image, a placeholder without one is an error of the call that appends it, and an
+ * image without a placeholder is one of the next step; without any image placeholders stay as they
+ * are, and are tokens as others.
  *
  * An image has at most 2^26 pixels and 65,535 on a side, and what a package makes of the images
  * takes at most 4 GiB; more is refused before it is made. `cancel`, which may be NULL, and
- * "timeout_ms" of the run end the call within some dozen milliseconds; in the last pass over
- * a large progressive JPEG, and inside of a lossy WebP, within some nanoseconds for each of its
+ * "timeout_ms" of the run end the call within some dozen milliseconds; in a pass over
+ * a large progressive JPEG, and inside of a WebP, within some nanoseconds for each of its
  * pixels. A call that fails or is ended leaves the run and its images as they were. One thread may
  * use a run at a time; `cancel` may be requested from any.
  *
@@ -1616,7 +1617,7 @@ oxp_status oxp_run_clear_images(oxp_run *run, oxp_error **err);
  * rate in Hz the model takes. It stays until another sound or oxp_run_clear_audio. What is longer
  * than the model takes is cut or refused, as the package says.
  *
- * A sound has at most 2^28 samples and a rate from 1 to 1,000,000 Hz. `cancel`, memory, threads and
+ * A sound has at most 2^28 samples of each channel and a rate from 1 to 1,000,000 Hz. `cancel`, memory, threads and
  * failures are as with oxp_run_add_image.
  *
  * Errors: OXP_ERR_UNSUPPORTED (the package does not say what becomes of sound),
