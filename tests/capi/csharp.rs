@@ -244,7 +244,7 @@ fn text() {
 }
 
 /// Sixteen threads make runs and drop them, with a collection in every callback: 10,000 runs,
-/// and 2,000 more of each other runtime and backend.
+/// and 4,000 on each other runtime and backend.
 #[test]
 fn lifetimes() {
     for program in [&CORE_TESTS, &MONO_TESTS] {
@@ -257,7 +257,7 @@ fn lifetimes() {
                 &[
                     path(programs::model_folder()),
                     path(programs::package_folder()),
-                    if most { "10000" } else { "2000" },
+                    if most { "10000" } else { "4000" },
                 ],
             );
         }
