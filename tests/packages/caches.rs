@@ -414,6 +414,13 @@ fn fixtures_for_onnxruntime() {
             &json!([{"prompt": PROMPT, "tokens": SUMS}]),
         );
     }
+    for update in ["shared_buffer", "append"] {
+        let cases = json!([
+            {"prompt": WINDOW_PROMPT, "tokens": WINDOW_SUMS},
+            {"prompt": [9], "tokens": WINDOW_SUMS_OF_NINE},
+        ]);
+        windowed_package(update).write(&format!("cache-window-{update}"), &cases);
+    }
 }
 
 fn start(pipeline: &Pipeline, settings: &RunSettings, prompt: &[i32]) -> Run {
@@ -451,26 +458,33 @@ fn every_kind_of_update_keeps_every_token() {
     }
 }
 
+fn windowed_package(update: &str) -> TestPackage {
+    let metadata = SHARED.replace("shared_buffer", update);
+    TestPackage::new(&metadata, vec![("model", windowed_attention())])
+}
+
+/// Each is the sum of the three before.
+const WINDOW_PROMPT: [i32; 4] = [7, 1, 0, 2];
+const WINDOW_SUMS: [i32; 8] = [3, 5, 10, 18, 33, 61, 112, 206];
+const WINDOW_SUMS_OF_NINE: [i32; 4] = [9, 18, 36, 63];
+
 #[test]
 fn a_window_with_a_sink_slides_with_every_kind_of_feeding() {
     for update in ["shared_buffer", "append"] {
-        let metadata = SHARED.replace("shared_buffer", update);
-        let package = TestPackage::new(&metadata, vec![("model", windowed_attention())]);
-        package.for_each_mix(|pipeline| {
+        windowed_package(update).for_each_mix(|pipeline| {
             for chunk_size in [None, Some(1), Some(2)] {
                 let settings = RunSettings {
                     chunk_size,
                     ..RunSettings::default()
                 };
-                let mut run = start(pipeline, &settings, &[7, 1, 0, 2]);
-                // Each is the sum of the three before.
-                assert_eq!(steps(&mut run, 8), [3, 5, 10, 18, 33, 61, 112, 206], "{update}");
+                let mut run = start(pipeline, &settings, &WINDOW_PROMPT);
+                assert_eq!(steps(&mut run, 8), WINDOW_SUMS, "{update}");
                 run.rewind(6).unwrap();
                 run.append_tokens(&[4]).unwrap();
                 assert_eq!(steps(&mut run, 3), [12, 21, 37], "{update} after a rewind");
                 run.rewind(0).unwrap();
                 run.append_tokens(&[9]).unwrap();
-                assert_eq!(steps(&mut run, 4), [9, 18, 36, 63], "{update} from the start");
+                assert_eq!(steps(&mut run, 4), WINDOW_SUMS_OF_NINE, "{update} from the start");
             }
         });
     }
