@@ -6,13 +6,15 @@
     cargo test --test packages --test pipeline --test capi -- --ignored fixtures_for_onnxruntime
     tests/check_with_onnxruntime.py build/fixtures
 
-The graphs of the fixtures, and what is expected of them, are made in Rust, and the code under
-test runs them. Here onnxruntime's Python package runs the same files, in loops that are written
-from the formats' definitions alone: for a decoder, choose the largest logit, feed it, hand the
-caches on. Covered are caches that grow, shared buffers of several layouts, static caches, an encoder
-whose keys and values are held, frames of codes with each kind of embedder, and loops with and without
-a scheduler. Every folder holds a package and cases.json: for each case the tokens and inputs that
-are given, and the tokens, codes of frames and values that are expected.
+The graphs of the fixtures, and what is expected of them, are made in Rust, and the code under test
+runs them. Here onnxruntime's Python package runs the same files, in loops that are written from the
+formats' definitions alone: for a decoder, choose the largest logit, feed it, hand the caches on.
+Covered are caches that grow, shared buffers of several layouts, static caches, a window with a
+sink, recurrent states, positions on one axis and on three, encoders of what a request may leave
+out, an encoder whose keys and values are held, frames of codes with each kind of embedder, loops
+with and without a scheduler and several loops in one package. Every folder holds a package and
+cases.json: for each case the tokens and inputs that are given, and the tokens, codes of frames and
+values that are expected.
 """
 
 import json
@@ -23,7 +25,11 @@ import numpy as np
 import onnxruntime
 import yaml
 
-DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+}
 
 
 class Component:
@@ -48,18 +54,20 @@ class Component:
 
 
 class Decoder:
-    """A component with a cache, as an `io` block of inference_metadata.yaml tells its ports."""
+    """A component with a cache or states, as an `io` block of inference_metadata.yaml tells its ports."""
 
-    def __init__(self, component, io, buffer=0, given=None):
+    def __init__(self, component, io, buffer=0, given=None, positions=None):
         self.component, self.io, self.given = component, io, given or {}
+        self.positions = positions or Positions({"input": io.get("position_ids_input")})
         static = io.get("static_cache", {})
-        self.past = io.get("kv_inputs", []) + static.get("key_cache_inputs", [])
-        self.past += static.get("value_cache_inputs", [])
+        past = io.get("kv_inputs", []) + static.get("key_cache_inputs", [])
+        past += static.get("value_cache_inputs", [])
         present = io.get("kv_outputs", []) + static.get("key_cache_outputs", [])
         present += static.get("value_cache_outputs", [])
-        self.present = dict(zip(self.past, present, strict=True))
+        states = {pair["input"]: pair["output"] for pair in io.get("state_pairs", [])}
+        self.present = {**dict(zip(past, present, strict=True)), **states}
         is_buffer = io.get("kv_update", "append") != "append"
-        self.caches = {port: component.zeros(port, buffer if is_buffer else 0) for port in self.past}
+        self.caches = {port: component.zeros(port, buffer if is_buffer else 0) for port in self.present}
         self.length = 0
 
     def feed(self, rows):
@@ -71,19 +79,91 @@ class Decoder:
         inputs = {
             io["inputs_embeds_input" if is_embeds else "token_input"]: rows if is_embeds else [rows],
             io.get("attention_mask_input"): np.ones((1, total)),
-            io.get("position_ids_input"): [np.arange(self.length, total)],
+            self.positions.input: self.positions.between(self.length, total),
             static.get("write_indices_input"): [self.length],
             static.get("kv_sequence_length_input"): [total],
             **self.given,
             **self.caches,
         }
+        for port, optional in io.get("optional_inputs", {}).items():
+            if port not in inputs:
+                inputs[port] = self.absent(optional["absent"], inputs)
         outputs = self.component.run(inputs)
         self.caches = {past: outputs[present] for past, present in self.present.items()}
         self.length = total
         return outputs
 
+    def absent(self, value, inputs):
+        """Zeros; a dim that is a symbol is as long as where another input has it."""
+        assert value["kind"] == "zeros"
+        sizes = {}
+        for port in self.component.inputs.keys() & inputs.keys():
+            sizes.update(zip(self.component.inputs[port].shape, np.shape(inputs[port])))
+        return np.zeros([dim if isinstance(dim, int) else sizes[dim] for dim in value["shape"]])
+
     def choice(self, outputs):
         return int(outputs[self.io["logits_output"]][0, -1].argmax())
+
+
+class Positions:
+    """A `positions` block: [1, n], or on three axes [3, 1, n]. Those of the first tokens may be
+    given, `first` [axes, n]; without any, tokens are counted on each axis."""
+
+    def __init__(self, block, given=None):
+        self.input = block["input"]
+        self.rank = block.get("rank", 1)
+        self.continuation = block.get("continuation", "linear_increment")
+        self.first = np.zeros((self.rank, 0), int) if given is None else given.reshape(self.rank, -1)
+
+    def between(self, start, end):
+        given = self.first.shape[1]
+        axes = self.first
+        if end > given:
+            last = self.first[:, -1:] if given else np.full((self.rank, 1), -1)
+            if self.continuation != "linear_increment" and given:
+                # carry_max, from_grid: behind the largest position of all.
+                last = np.full_like(last, self.first.max())
+            axes = np.concatenate([axes, last + np.arange(1, end - given + 1)], axis=1)
+        axes = axes[:, start:end]
+        return axes if self.rank == 1 else axes[:, np.newaxis]
+
+
+class Values:
+    """What is at the addresses `component.port` of a package: the host has given it, or a component
+    makes it when another one reads it."""
+
+    def __init__(self, folder, pipeline, case):
+        models = pipeline["models"]
+        self.components = {name: Component(folder / model["filename"]) for name, model in models.items()}
+        self.edges = {edge["to"]: edge["from"] for edge in pipeline.get("dataflow", [])}
+        self.phases = pipeline.get("phases", {})
+        self.at = {address: values_of(case, address) for address in case.get("inputs", {})}
+        self.present = {address.split(".")[0] for address in self.at}
+        self.done = set()
+
+    def read(self, name, port):
+        """What an input of a component gets, None if nothing."""
+        address = f"{name}.{port}"
+        source = self.edges.get(address)
+        if address not in self.at and source:
+            self.run(source.split(".")[0])
+            return self.at.get(source)
+        return self.at.get(address)
+
+    def inputs(self, name):
+        read = {port: self.read(name, port) for port in self.components[name].inputs}
+        return {port: value for port, value in read.items() if value is not None}
+
+    def run(self, name):
+        """Once, and not if its modality is absent."""
+        is_absent = "when_present" in self.phases.get(name, {}) and name not in self.present
+        if name not in self.done and not is_absent:
+            self.done.add(name)
+            self.put(name, self.components[name].run(self.inputs(name)))
+
+    def put(self, name, values):
+        self.done.add(name)
+        self.at.update((f"{name}.{port}", value) for port, value in values.items())
 
 
 def edge_to(pipeline, component, port):
@@ -192,17 +272,55 @@ def nested(folder, metadata, case):
     return {"tokens": tokens, "codes": codes, "values": values}
 
 
-def iterative(folder, metadata, case):
+def staged(folder, metadata, case):
+    """Stages in their order, and in the end whatever has not run."""
+    pipeline = metadata["pipeline"]
+    strategy = pipeline.get("strategy", {"kind": "autoregressive"})
+    stages = [stage["strategy"] for stage in strategy.get("stages", [])] or [strategy]
+    values, found = Values(folder, pipeline, case), {}
+    for stage in stages:
+        if stage["kind"] == "iterative":
+            iterative(values, stage)
+        elif stage["kind"] == "autoregressive":
+            found["tokens"] = decode(values, stage, pipeline, case)
+        else:
+            values.run(stage["model"])
+    for name in values.components:
+        values.run(name)
+    return {**found, "values": values.at}
+
+
+def decode(values, strategy, pipeline, case):
+    decoders = [name for name, model in pipeline["models"].items() if model.get("type") == "decoder"]
+    name = strategy.get("decoder", decoders[0])
+    io, given = pipeline["models"][name]["io"], values.inputs(name)
+    block = pipeline.get("positions")
+    positions = Positions(block, given.pop(block["input"], None)) if block else None
+    decoder = Decoder(values.components[name], io, given=given, positions=positions)
+    tokens = autoregressive(decoder, case)["tokens"]
+    values.put(name, {"output_ids": np.array([tokens])})
+    return tokens
+
+
+def iterative(values, strategy):
     """States go from outputs of the denoiser to its inputs; with a scheduler, the denoiser's output
     is the velocity of a flow, and what the state moves by is a step of Euler's method."""
-    pipeline = metadata["pipeline"]
-    strategy = pipeline["strategy"]
     name, timestep = strategy["denoiser"], strategy["timestep_input"]
-    components = {name: Component(folder / model["filename"]) for name, model in pipeline["models"].items()}
-    denoiser = components[name]
-    inputs = {port: values_of(case, f"{name}.{port}") for port in denoiser.inputs if port != timestep}
-    edges = {port: edge_to(pipeline, name, port) for port in denoiser.inputs}
-    states = {port: edge.split(".")[1] for port, edge in edges.items() if edge}
+    denoiser = values.components[name]
+    own = {}
+    for port in denoiser.inputs:
+        source = values.edges.get(f"{name}.{port}", "")
+        if source.split(".")[0] == name:
+            own[port] = source.split(".")[1]
+    states = {port: output for port, output in own.items() if output in denoiser.outputs}
+    # Inputs that get the state as the step begins with it.
+    copies = {port: state for port, state in own.items() if state in denoiser.inputs}
+    ports = denoiser.inputs.keys() - copies.keys() - {timestep}
+    inputs = {port: values.read(name, port) for port in ports}
+
+    def run(time, changed=None):
+        copied = {port: inputs[state] for port, state in copies.items()}
+        return denoiser.run({**inputs, **copied, timestep: time, **(changed or {})})
 
     scheduler, steps = strategy.get("scheduler_config"), strategy["num_steps"]
     if scheduler:
@@ -211,24 +329,21 @@ def iterative(folder, metadata, case):
         times = np.linspace(1, 1 / 1000, steps)
         times = scheduler["shift"] * times / (1 + (scheduler["shift"] - 1) * times)
         sigmas = [*times, 0.0]
+        conditioning = strategy["cfg_conditioning_input"]
+        without = {conditioning: np.zeros_like(inputs[conditioning])}
+        ((port, output),) = states.items()
         for now, after in zip(sigmas, sigmas[1:]):
-            at = {**inputs, timestep: [1000 * now]}
-            without = {**at, strategy["cfg_conditioning_input"]: np.zeros((1, 4))}
-            ((port, output),) = states.items()
-            conditioned, free = (denoiser.run(which)[output] for which in (at, without))
+            conditioned, free = (run([1000 * now], changed)[output] for changed in (None, without))
             inputs[port] = inputs[port] + (after - now) * (
                 free + strategy["guidance_scale"] * (conditioned - free)
             )
     else:
-        for time in strategy["timesteps"][:steps]:
-            outputs = denoiser.run({**inputs, timestep: time})
+        # Steps are counted where the package lists no timesteps.
+        for time in strategy.get("timesteps", range(steps))[:steps]:
+            time = np.reshape(time, denoiser.inputs[timestep].shape)
+            outputs = run(time)
             inputs.update((port, outputs[output]) for port, output in states.items())
-    values = {f"{name}.{port}": inputs[port] for port in states}
-    for last in components.keys() - {name}:
-        component = components[last]
-        given = {port: values[edge_to(pipeline, last, port)] for port in component.inputs}
-        values.update((f"{last}.{output}", array) for output, array in component.run(given).items())
-    return {"values": values}
+    values.put(name, {port: inputs[port] for port in states})
 
 
 def values_of(case, address):
@@ -236,13 +351,20 @@ def values_of(case, address):
     return np.reshape(tensor["values"], tensor["shape"])
 
 
-def check(folder):
+def reader(folder):
+    """What a folder's format says, and the function that runs it."""
     if (folder / "genai_config.json").exists():
-        metadata, run = json.loads((folder / "genai_config.json").read_text()), genai
-    else:
-        metadata = yaml.safe_load((folder / "inference_metadata.yaml").read_text())
-        kind = metadata["pipeline"]["strategy"]["kind"] if "pipeline" in metadata else "model"
-        run = {"model": one_decoder, "composite": nested, "iterative": iterative}[kind]
+        return json.loads((folder / "genai_config.json").read_text()), genai
+    metadata = yaml.safe_load((folder / "inference_metadata.yaml").read_text())
+    if "pipeline" not in metadata:
+        return metadata, one_decoder
+    stages = metadata["pipeline"].get("strategy", {}).get("stages", [])
+    is_nested = any(stage["strategy"]["kind"] == "nested_autoregressive" for stage in stages)
+    return metadata, nested if is_nested else staged
+
+
+def check(folder):
+    metadata, run = reader(folder)
     for case in json.loads((folder / "cases.json").read_text()):
         found = run(folder, metadata, case)
         for part in ("tokens", "codes"):

@@ -10,6 +10,7 @@ use oxpipe::component::{CancelToken, ComponentTensor, DataType, RunControl};
 use oxpipe::generation::FinishReason;
 use oxpipe::pipeline::{ErrorKind, Phase, Pipeline, PipelineOptions, Run, RunSettings};
 use oxpipe_test_support::onnx_writer::{FLOAT, INT64, Model, Node, Tensor};
+use serde_json::{Value, json};
 
 use super::mixes::{TestPackage, floats, integers, steps};
 
@@ -228,8 +229,7 @@ fn each_stage_has_a_denoiser_of_its_own() {
 }
 
 /// One loop before the tokens, which reads nothing of them, and one after, which reads them.
-#[test]
-fn loops_around_tokens() {
+fn around_tokens() -> TestPackage {
     let talker = Model::new()
         .input("ids", INT64, "[batch, s]")
         .input("bias", FLOAT, "[1, 2]")
@@ -282,7 +282,12 @@ pipeline:
         ("counted", counted),
         ("large", denoiser("b", "up")),
     ];
-    TestPackage::new(metadata, models).for_each_mix(|pipeline| {
+    TestPackage::new(metadata, models)
+}
+
+#[test]
+fn loops_around_tokens() {
+    around_tokens().for_each_mix(|pipeline| {
         let phases: Vec<Phase> = pipeline.components().iter().map(|one| one.phase).collect();
         let expected = [
             Phase::PromptOnly,
@@ -303,23 +308,55 @@ pipeline:
     });
 }
 
-#[test]
-fn a_loop_may_hand_its_state_to_two_of_its_inputs() {
+/// Packages whose first loop adds its state to itself, that edge being at each of two places.
+fn doubling() -> [TestPackage; 2] {
     let edge = "    - {from: small.a, to: small.shift}\n";
-    for place in ["    - {from: small.a_next", "    - {from: small.a, to: up.x}"] {
+    ["    - {from: small.a_next", "    - {from: small.a, to: up.x}"].map(|place| {
         let metadata = CASCADE.replacen(place, &format!("{edge}{place}"), 1);
         assert_ne!(metadata, CASCADE);
-        cascade(&metadata).for_each_mix(|pipeline| {
+        cascade(&metadata)
+    })
+}
+
+/// Twice 2 a + t.
+const DOUBLED: [f32; 2] = [2.0 * 11.0 + 7.0, 2.0 * 5.0 + 7.0];
+
+#[test]
+fn a_loop_may_hand_its_state_to_two_of_its_inputs() {
+    for package in doubling() {
+        package.for_each_mix(|pipeline| {
             let mut run = Run::new(pipeline, &RunSettings::default()).unwrap();
             set(&mut run, "small.a", [1.0, -2.0]);
             set(&mut run, "large.b", [100.0, 200.0]);
-            // Twice 2 a + t.
-            let draft = [2.0 * 11.0 + 7.0, 2.0 * 5.0 + 7.0];
             for done in 1..=3u8 {
                 run.step(&RunControl::default()).unwrap();
-                assert_eq!(get(&run, "small.a"), draft);
-                assert_eq!(get(&run, "large.b"), refined(draft, done));
+                assert_eq!(get(&run, "small.a"), DOUBLED);
+                assert_eq!(get(&run, "large.b"), refined(DOUBLED, done));
             }
         });
+    }
+}
+
+#[test]
+#[ignore = "writes what tests/check_with_onnxruntime.py reads"]
+fn fixtures_for_onnxruntime() {
+    let of = |values: [f32; 2]| json!({"shape": [1, 2], "values": values});
+    let inputs =
+        json!({"small.a": of([1.0, -2.0]), "small.shift": of([0.5, 0.0]), "large.b": of([100.0, 200.0])});
+    let after = |a: [f32; 2]| -> Value {
+        let image: Vec<f32> = refined(a, 3).iter().map(|b| 10.0 * b).collect();
+        json!({"small.a": a, "large.b": refined(a, 3), "vae.y": image})
+    };
+    cascade(CASCADE).write("loops", &json!([{"inputs": inputs, "values": after(DRAFT)}]));
+
+    let around = json!({"small.a": [3.0, -1.0], "large.b": [121.0, 221.0]});
+    let case = json!({"prompt": [1], "tokens": [2, 2, 2], "inputs": inputs, "values": around});
+    around_tokens().write("loops-around-tokens", &json!([case]));
+
+    let mut inputs = inputs;
+    inputs.as_object_mut().unwrap().remove("small.shift");
+    for (package, place) in doubling().iter().zip(["first", "last"]) {
+        let cases = json!([{"inputs": inputs, "values": after(DOUBLED)}]);
+        package.write(&format!("loops-doubling-{place}"), &cases);
     }
 }
