@@ -5,3 +5,4 @@ mod caches;
 mod loops;
 mod mixes;
 mod nested;
+mod states;
