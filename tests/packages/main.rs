@@ -5,4 +5,5 @@ mod caches;
 mod loops;
 mod mixes;
 mod nested;
+mod positions;
 mod states;
