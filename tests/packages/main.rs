@@ -4,6 +4,7 @@
 mod caches;
 mod loops;
 mod mixes;
+mod modalities;
 mod nested;
 mod positions;
 mod states;
