@@ -12,9 +12,9 @@ formats' definitions alone: for a decoder, choose the largest logit, feed it, ha
 Covered are caches that grow, shared buffers of several layouts, static caches, a window with a
 sink, recurrent states, positions on one axis and on three, encoders of what a request may leave
 out, an encoder whose keys and values are held, frames of codes with each kind of embedder, loops
-with and without a scheduler and several loops in one package. Every folder holds a package and
-cases.json: for each case the tokens and inputs that are given, and the tokens, codes of frames and
-values that are expected.
+with and without a scheduler, several loops in one package and masked diffusion. Every folder holds
+a package and cases.json: for each case the tokens and inputs that are given, and the tokens, codes
+of frames, values, and states after each step that are expected.
 """
 
 import json
@@ -24,6 +24,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import yaml
+
+sys.path.insert(0, str(Path(__file__).parent / "pipeline"))
+import masked_diffusion
 
 DTYPES = {
     "tensor(float)": np.float32,
@@ -280,7 +283,10 @@ def staged(folder, metadata, case):
     values, found = Values(folder, pipeline, case), {}
     for stage in stages:
         if stage["kind"] == "iterative":
-            iterative(values, stage)
+            if stage.get("scheduler_config", {}).get("kind") == "masked_diffusion":
+                found["states"] = masks(values, stage, case)
+            else:
+                iterative(values, stage)
         elif stage["kind"] == "autoregressive":
             found["tokens"] = decode(values, stage, pipeline, case)
         else:
@@ -346,6 +352,26 @@ def iterative(values, strategy):
     values.put(name, {port: inputs[port] for port in states})
 
 
+def masks(values, strategy, case):
+    """The tokens after each step of the algorithm that masked_diffusion.py has written down, asking
+    the denoiser for logits."""
+    scheduler, name = strategy["scheduler_config"], strategy["denoiser"]
+    denoiser = values.components[name]
+    (port,), (output,) = denoiser.inputs, denoiser.outputs
+    assert (scheduler["mask_token_id"], case["seed"]) == (masked_diffusion.MASK, masked_diffusion.SEED)
+    masked_diffusion.logits = lambda ids: denoiser.run({port: [ids]})[output][0].tolist()
+    states = masked_diffusion.sample(
+        values.read(name, port).ravel().tolist(),
+        strategy["num_steps"],
+        scheduler["temperature"],
+        scheduler.get("block_length"),
+        scheduler["remasking"],
+        strategy["guidance_scale"],
+    )
+    values.put(name, {port: [states[-1]]})
+    return states
+
+
 def values_of(case, address):
     tensor = case["inputs"][address]
     return np.reshape(tensor["values"], tensor["shape"])
@@ -367,7 +393,7 @@ def check(folder):
     metadata, run = reader(folder)
     for case in json.loads((folder / "cases.json").read_text()):
         found = run(folder, metadata, case)
-        for part in ("tokens", "codes"):
+        for part in ("tokens", "codes", "states"):
             if found.get(part) != case.get(part):
                 sys.exit(f"{folder.name}: {part} {found.get(part)}, expected {case.get(part)}")
         for address, expected in case.get("values", {}).items():

@@ -3,6 +3,7 @@
 
 mod caches;
 mod loops;
+mod masks;
 mod mixes;
 mod modalities;
 mod nested;
