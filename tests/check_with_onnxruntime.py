@@ -11,10 +11,11 @@ runs them. Here onnxruntime's Python package runs the same files, in loops that 
 formats' definitions alone: for a decoder, choose the largest logit, feed it, hand the caches on.
 Covered are caches that grow, shared buffers of several layouts, static caches, a window with a
 sink, recurrent states, positions on one axis and on three, encoders of what a request may leave
-out, an encoder whose keys and values are held, frames of codes with each kind of embedder, loops
-with and without a scheduler, several loops in one package and masked diffusion. Every folder holds
-a package and cases.json: for each case the tokens and inputs that are given, and the tokens, codes
-of frames, values, and states after each step that are expected.
+out, an encoder whose keys and values are held, Optimum's decoders in one graph and in two, frames
+of codes with each kind of embedder, loops with and without a scheduler, several loops in one
+package and masked diffusion. Every folder holds a package and cases.json: for each case the tokens
+and inputs that are given, and the tokens, codes of frames, values, and states after each step that
+are expected.
 """
 
 import json
@@ -32,6 +33,7 @@ DTYPES = {
     "tensor(float)": np.float32,
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
 }
 
 
@@ -372,6 +374,61 @@ def masks(values, strategy, case):
     return states
 
 
+def hugging_face(folder, config, case):
+    """Optimum's exports: an encoder and a decoder, embeddings among which rows of a picture take the
+    places of its tokens, or a decoder alone. The decoder is one graph with a branch for when there is a
+    cache, or two, of which the second takes a token at a time; or one without a cache, which
+    reads all tokens in each step. What it has made of the encoder's states in the first pass is held."""
+
+    def component(name):
+        return Component(folder / name) if (folder / name).exists() else None
+
+    encoder, embedding = component("encoder_model.onnx"), component("embed_tokens.onnx")
+    merged = component("decoder_model_merged.onnx")
+    first = merged or component("decoder_model.onnx")
+    later = merged or component("decoder_with_past_model.onnx")
+    given = {}
+    if encoder:
+        ids = values_of(case, "encoder.input_ids")
+        mask = np.ones_like(ids)
+        made = encoder.run({"input_ids": ids, "attention_mask": mask})
+        given = {"encoder_hidden_states": made["last_hidden_state"], "encoder_attention_mask": mask}
+    pictures = np.zeros((0, 1))
+    if "vision.pixel_values" in case.get("inputs", {}):
+        pixels = {"pixel_values": values_of(case, "vision.pixel_values")}
+        pictures = component("vision_encoder.onnx").run(pixels)["image_features"]
+
+    tokens, past, length, new = [], {}, 0, case["prompt"]
+    while len(tokens) < len(case["tokens"]):
+        decoder = later if past else first
+        total = length + len(new)
+        inputs = {
+            "input_ids": [new],
+            "attention_mask": np.ones((1, total)),
+            "position_ids": [np.arange(length, total)],
+            "use_cache_branch": [bool(past)],
+            **given,
+        }
+        if embedding:
+            inputs["inputs_embeds"] = embedding.run({"input_ids": [new]})["inputs_embeds"]
+            is_picture = np.array(new) == config["image_token_index"]
+            if len(pictures):
+                inputs["inputs_embeds"][0, is_picture] = pictures[: is_picture.sum()]
+                pictures = pictures[is_picture.sum() :]
+        for port in decoder.inputs:
+            if port.startswith("past_key_values."):
+                inputs[port] = past[port] if past else decoder.zeros(port)
+        outputs = decoder.run(inputs)
+        for port in later.inputs if later else []:
+            is_held = ".encoder." in port and past.get(port) is not None
+            if port.startswith("past_key_values.") and not is_held:
+                past[port] = outputs[port.replace("past_key_values.", "present.")]
+        length = total if later else 0
+        tokens.append(int(outputs["logits"][0, -1].argmax()))
+        new = tokens[-1:] if later else case["prompt"] + tokens
+    return {"tokens": tokens}
+
+
 def values_of(case, address):
     tensor = case["inputs"][address]
     return np.reshape(tensor["values"], tensor["shape"])
@@ -379,8 +436,9 @@ def values_of(case, address):
 
 def reader(folder):
     """What a folder's format says, and the function that runs it."""
-    if (folder / "genai_config.json").exists():
-        return json.loads((folder / "genai_config.json").read_text()), genai
+    for name, run in [("genai_config.json", genai), ("config.json", hugging_face)]:
+        if (folder / name).exists():
+            return json.loads((folder / name).read_text()), run
     metadata = yaml.safe_load((folder / "inference_metadata.yaml").read_text())
     if "pipeline" not in metadata:
         return metadata, one_decoder

@@ -8,7 +8,6 @@ use oxpipe::component::RunControl;
 use oxpipe::package::PackageErrorKind;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, PipelineOptions, Run, RunSettings};
 use oxpipe::runtime::LogLevel;
-use oxpipe_test_support::fixtures;
 use serde_json::{Value, json};
 
 use super::fake::{Fake, continuation, float_tensor, io, open_source};
@@ -70,15 +69,10 @@ fn decoder_files(config: &str) -> Files {
 #[test]
 #[ignore = "writes what tests/check_with_onnxruntime.py reads"]
 fn fixtures_for_onnxruntime() {
-    let write = |name: &str, files: &Files, cases: Value| {
-        let files = files.iter();
-        let files = files.map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
-        fixtures::write(name, files, &cases.to_string());
-    };
     let prompt = [3, 5, 2];
     let tokens = continuation(&prompt, 5, 0);
     let cases = json!([{"prompt": prompt, "tokens": tokens}]);
-    write("append", &decoder_files(DECODER), cases);
+    tiny::write("append", &decoder_files(DECODER), &cases);
     let case = |(features, prompt, extra): (&[i32], [i32; 2], i64)| {
         json!({
             "prompt": prompt,
@@ -87,7 +81,7 @@ fn fixtures_for_onnxruntime() {
         })
     };
     let cases = [(&[1, 2, 2][..], [4, 1], 5), (&[3], [4, 1], 3)].map(case);
-    write("encoder-decoder", &whisper_files(WHISPER), json!(cases));
+    tiny::write("encoder-decoder", &whisper_files(WHISPER), &json!(cases));
 }
 
 /// The prompt's continuation is the closed form's, at once and in chunks of two.

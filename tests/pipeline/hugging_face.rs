@@ -6,6 +6,7 @@ use std::path::Path;
 use oxpipe::component::{DataType, RunControl, TensorView};
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, PipelineOptions, Run, RunSettings};
 use oxpipe_test_support::onnx_writer::{BOOL, FLOAT, Graph, INT64, Model, Node, Tensor};
+use serde_json::json;
 
 use super::fake::{VOCABULARY, continuation};
 use super::tiny::{self, Decoder, Files, for_each_mix, open, open_with, set_floats, start, steps};
@@ -369,31 +370,31 @@ fn a_merged_decoder() {
 }
 
 /// A graph for the first pass, and one that takes a token at a time.
-#[test]
-fn a_split_decoder() {
+fn split() -> Files {
     let graphs = [
         ("decoder_model.onnx", FIRST.encode()),
         ("decoder_with_past_model.onnx", LATER.encode()),
     ];
-    for_each_mix(
-        &files(CONFIG, &graphs),
-        &["decoder_first", "decoder"],
-        |pipeline| {
-            check(pipeline);
-            assert_eq!(pipeline.describe()["first_pass"], "decoder_first");
-            let mut run = start(pipeline);
-            run.append_tokens(&[3, 5, 2]).unwrap();
-            assert_eq!(steps(&mut run, 2), continuation(&[3, 5, 2], 2, 0));
-            assert_eq!(run.stats().component_runs, 2);
-            // Back to where nothing is in the caches, and to where something is.
-            for len in [1, 4] {
-                run.rewind(len).unwrap();
-                let tokens = run.tokens().to_vec();
-                let next = continuation(&tokens, 4, 0);
-                assert_eq!(steps(&mut run, 4), next, "after {len}");
-            }
-        },
-    );
+    files(CONFIG, &graphs)
+}
+
+#[test]
+fn a_split_decoder() {
+    for_each_mix(&split(), &["decoder_first", "decoder"], |pipeline| {
+        check(pipeline);
+        assert_eq!(pipeline.describe()["first_pass"], "decoder_first");
+        let mut run = start(pipeline);
+        run.append_tokens(&[3, 5, 2]).unwrap();
+        assert_eq!(steps(&mut run, 2), continuation(&[3, 5, 2], 2, 0));
+        assert_eq!(run.stats().component_runs, 2);
+        // Back to where nothing is in the caches, and to where something is.
+        for len in [1, 4] {
+            run.rewind(len).unwrap();
+            let tokens = run.tokens().to_vec();
+            let next = continuation(&tokens, 4, 0);
+            assert_eq!(steps(&mut run, 4), next, "after {len}");
+        }
+    });
     // The graph without a past alone is fed all tokens in each step.
     let alone = files(CONFIG, &[("decoder_model.onnx", FIRST.encode())]);
     for_each_mix(&alone, &["decoder"], |pipeline| {
@@ -426,13 +427,17 @@ fn encoder() -> Vec<u8> {
         .encode()
 }
 
-/// A decoder that adds what its encoder has put out.
-pub fn encoder_decoder() -> Vec<u8> {
+fn with_encoder(exported: Exported) -> Vec<u8> {
     let exported = Exported {
         encoder: true,
-        ..MERGED
+        ..exported
     };
     exported.encode()
+}
+
+/// A decoder that adds what its encoder has put out.
+pub fn encoder_decoder() -> Vec<u8> {
+    with_encoder(MERGED)
 }
 
 fn set_ids(run: &mut Run, address: &str, ids: &[i64]) {
@@ -442,29 +447,33 @@ fn set_ids(run: &mut Run, address: &str, ids: &[i64]) {
         .unwrap();
 }
 
+fn merged_with_encoder() -> Files {
+    let graphs = [
+        ("encoder_model.onnx", encoder()),
+        ("decoder_model_merged.onnx", with_encoder(MERGED)),
+    ];
+    files(ENCODER_DECODER, &graphs)
+}
+
+fn split_with_encoder() -> Files {
+    let graphs = [
+        ("encoder_model.onnx", encoder()),
+        ("decoder_model.onnx", with_encoder(FIRST)),
+        ("decoder_with_past_model.onnx", with_encoder(LATER)),
+    ];
+    files(ENCODER_DECODER, &graphs)
+}
+
 /// Keys and values of the encoder are made in the first pass and held, however often the graph puts
 /// out others.
 #[test]
 fn encoders_and_decoders() {
-    let with_encoder = |exported: Exported| Exported {
-        encoder: true,
-        ..exported
-    };
-    let merged = vec![
-        ("encoder_model.onnx", encoder()),
-        ("decoder_model_merged.onnx", with_encoder(MERGED).encode()),
-    ];
-    let split = vec![
-        ("encoder_model.onnx", encoder()),
-        ("decoder_model.onnx", with_encoder(FIRST).encode()),
-        ("decoder_with_past_model.onnx", with_encoder(LATER).encode()),
-    ];
     let packages = [
-        (merged, vec!["encoder", "decoder"]),
-        (split, vec!["encoder", "decoder_first", "decoder"]),
+        (merged_with_encoder(), vec!["encoder", "decoder"]),
+        (split_with_encoder(), vec!["encoder", "decoder_first", "decoder"]),
     ];
-    for (graphs, components) in packages {
-        for_each_mix(&files(ENCODER_DECODER, &graphs), &components, |pipeline| {
+    for (package, components) in packages {
+        for_each_mix(&package, &components, |pipeline| {
             let mut run = start(pipeline);
             set_ids(&mut run, "encoder.input_ids", &[5, 1, 4]);
             run.append_tokens(&[0, 2]).unwrap();
@@ -497,20 +506,26 @@ pub fn embed_tokens() -> Vec<u8> {
         .encode()
 }
 
-/// Rows of the picture take the places of its tokens among the embeddings.
-#[test]
-fn pictures() {
+/// The graphs lie in `folder`, whose name ends with a slash unless it is that of the config.
+fn picture_files(config: &str, folder: &str) -> Files {
     let decoder = Decoder {
         sequence: "inputs_embeds",
         embeds: true,
         ..Decoder::default()
     };
     let graphs = [
-        ("onnx/embed_tokens.onnx", embed_tokens()),
-        ("onnx/vision_encoder.onnx", tiny::vision()),
-        ("onnx/decoder_model_merged.onnx", decoder.encode()),
+        ("embed_tokens.onnx", embed_tokens()),
+        ("vision_encoder.onnx", tiny::vision()),
+        ("decoder_model_merged.onnx", decoder.encode()),
     ];
-    let package = files(PICTURES, &graphs);
+    let graphs = graphs.map(|(name, graph)| (format!("{folder}{name}"), graph));
+    files(config, &[]).into_iter().chain(graphs).collect()
+}
+
+/// Rows of the picture take the places of its tokens among the embeddings.
+#[test]
+fn pictures() {
+    let package = picture_files(PICTURES, "onnx/");
     for_each_mix(&package, &["vision", "embedding", "decoder"], |pipeline| {
         assert_eq!(pipeline.package().context_length, Some(32));
         for chunk_size in [None, Some(2)] {
@@ -534,11 +549,45 @@ fn pictures() {
         }
     });
     let without = PICTURES.replace("\"image_token_index\": 7,", "");
-    let error = open(&files(&without, &graphs)).unwrap_err().to_string();
+    let error = open(&picture_files(&without, "onnx/")).unwrap_err().to_string();
     assert!(
         error.contains("image_token_id: is missing; the token whose embeddings"),
         "{error}"
     );
+}
+
+#[test]
+#[ignore = "writes what tests/check_with_onnxruntime.py reads"]
+fn fixtures_for_onnxruntime() {
+    let prompt = [3, 5, 2];
+    let cases = json!([{"prompt": prompt, "tokens": continuation(&prompt, 5, 0)}]);
+    let merged = files(CONFIG, &[("decoder_model_merged.onnx", MERGED.encode())]);
+    tiny::write("hugging-face-merged", &merged, &cases);
+    tiny::write("hugging-face-split", &split(), &cases);
+    let first = files(CONFIG, &[("decoder_model.onnx", FIRST.encode())]);
+    tiny::write("hugging-face-without-past", &first, &cases);
+
+    let case = |(ids, extra): (&[i32], i64)| {
+        json!({
+            "prompt": [0, 2],
+            "tokens": continuation(&[0, 2], 4, extra),
+            "inputs": {"encoder.input_ids": {"shape": [1, ids.len()], "values": ids}},
+        })
+    };
+    let cases = json!([case((&[5, 1, 4], 10)), case((&[7, 6], 13))]);
+    tiny::write("hugging-face-merged-encoder", &merged_with_encoder(), &cases);
+    tiny::write("hugging-face-split-encoder", &split_with_encoder(), &cases);
+
+    let pixels = json!({"shape": [1, 1, 1, 2], "values": [4, 6]});
+    let cases = json!([
+        {"prompt": [2, 3], "tokens": continuation(&[2, 3], 3, 0)},
+        {
+            "prompt": [2, 7, 1, 7],
+            "tokens": continuation(&[2, 4, 1, 6], 1, 0),
+            "inputs": {"vision.pixel_values": pixels},
+        },
+    ]);
+    tiny::write("hugging-face-pictures", &picture_files(PICTURES, ""), &cases);
 }
 
 /// A model without logits runs once over the tokens.

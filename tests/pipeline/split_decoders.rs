@@ -4,9 +4,10 @@
 
 use oxpipe::pipeline::{Pipeline, Run, RunSettings};
 use oxpipe_test_support::onnx_writer::{FLOAT, INT64, Model, Node, Tensor};
+use serde_json::json;
 
 use super::fake::{VOCABULARY, continuation};
-use super::tiny::{Files, for_each_mix, steps};
+use super::tiny::{self, Files, for_each_mix, steps};
 
 const CONFIG: &str = r#"{
   "architectures": ["LlamaForCausalLM"],
@@ -158,4 +159,12 @@ fn the_first_pass_begins_a_cache_that_grows_in_place() {
             }
         });
     }
+}
+
+#[test]
+#[ignore = "writes what tests/check_with_onnxruntime.py reads"]
+fn fixtures_for_onnxruntime() {
+    let tokens = continuation(&[3, 5, 2], 80, 0);
+    let cases = json!([{"prompt": [3, 5, 2], "tokens": tokens}]);
+    tiny::write("hugging-face-split-attention", &files("1"), &cases);
 }

@@ -8,7 +8,9 @@ use oxpipe::component::{DataType, RunControl, SharedBytes, TensorView};
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{Pipeline, PipelineError, PipelineOptions, Run, RunSettings};
 use oxpipe::runtime::{BackendChoice, Environment, Runtime, RuntimeSettings};
+use oxpipe_test_support::fixtures;
 use oxpipe_test_support::onnx_writer::{FLOAT, Graph, INT32, INT64, Model, Node, Tensor};
+use serde_json::Value;
 
 use super::fake::VOCABULARY;
 
@@ -19,6 +21,13 @@ pub fn source(files: &Files) -> PackageSource {
     let shared = |bytes: &[u8]| -> SharedBytes { Arc::new(bytes.to_vec()) };
     let files = files.iter().map(|(name, bytes)| (name.clone(), shared(bytes)));
     PackageSource::Files(files.collect())
+}
+
+/// For tests/check_with_onnxruntime.py.
+pub fn write(name: &str, files: &Files, cases: &Value) {
+    let files = files.iter();
+    let files = files.map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+    fixtures::write(name, files, &cases.to_string());
 }
 
 /// A runtime with the library that scripts/fetch-onnxruntime.sh fetches.
