@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
@@ -349,8 +350,16 @@ fn example_chat_says_what_the_one_in_c_says() {
 #[test]
 fn example_chat_is_interrupted() {
     let package = path(&programs::chat_package_folders()[1]);
-    let mut child = CHAT
-        .command()
+    let mut command = CHAT.command();
+    // A shell lets what it starts in the background ignore the signal, and .NET leaves it so.
+    let heed = || {
+        // SAFETY: no handler is passed, and `signal` may be called between fork and exec.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: the function allocates nothing and takes no lock.
+    unsafe { command.pre_exec(heed) };
+    let mut child = command
         .args([package, "--max-tokens", "1000000000"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
