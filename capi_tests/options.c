@@ -80,6 +80,56 @@ static void passes(oxp_options *options)
     bad(options, "native.packed_cache", "", "with a slash");
 }
 
+/* One option of numbers, whose borders are good and what is beyond them is not. */
+static void range(oxp_options *options, const char *key, const char *least, const char *most, const char *below,
+                  const char *above, const char *expected)
+{
+    good(options, key, least);
+    good(options, key, most);
+    bad(options, key, below, expected);
+    bad(options, key, above, expected);
+    bad(options, key, "", expected);
+    bad(options, key, "nan", expected);
+}
+
+static void sampling(oxp_options *options)
+{
+    range(options, "temperature", "0", "100", "-0.1", "100.5", "a number from 0 to 100");
+    range(options, "top_k", "0", "4294967295", "-1", "4294967296", "a whole number from 0 to 4294967295");
+    range(options, "top_p", "0", "1", "-0.1", "1.01", "a number from 0 to 1");
+    range(options, "min_p", "0", "1", "-0.1", "1.01", "a number from 0 to 1");
+    range(options, "typical_p", "0", "1", "-0.1", "1.01", "a number from 0 to 1");
+    range(options, "top_a", "0", "1", "-0.1", "1.01", "a number from 0 to 1");
+    range(options, "xtc_threshold", "0", "1", "-0.1", "1.01", "a number from 0 to 1");
+    range(options, "xtc_probability", "0", "1", "-0.1", "1.01", "a number from 0 to 1");
+    range(options, "mirostat", "0", "2", "-1", "3", "a whole number from 0 to 2");
+    range(options, "mirostat_tau", "0", "100", "-1", "101", "a number from 0 to 100");
+    range(options, "mirostat_eta", "0", "1", "-1", "1.1", "a number from 0 to 1");
+    range(options, "repetition_penalty", "0.01", "100", "0", "101", "a number from 0.01 to 100");
+    range(options, "frequency_penalty", "-100", "100", "-101", "101", "a number from -100 to 100");
+    range(options, "presence_penalty", "-100", "100", "-101", "101", "a number from -100 to 100");
+    range(options, "dry_multiplier", "0", "100", "-1", "101", "a number from 0 to 100");
+    range(options, "dry_base", "1", "10", "0.9", "11", "a number from 1 to 10");
+    range(options, "dry_allowed_length", "1", "50", "0", "51", "a whole number from 1 to 50");
+    range(options, "dry_range", "0", "4294967295", "-1", "4294967296", "a whole number from 0 to 4294967295");
+    range(options, "no_repeat_ngram_size", "0", "1000", "-1", "1001", "a whole number from 0 to 1000");
+    range(options, "min_length", "0", "4294967295", "-1", "4294967296", "a whole number from 0 to 4294967295");
+    range(options, "min_new_tokens", "0", "4294967295", "-1", "4294967296", "a whole number from 0 to 4294967295");
+    range(options, "logprobs", "0", "1000", "-1", "1001", "a whole number from 0 to 1000");
+    good(options, "do_sample", "true");
+    bad(options, "do_sample", "yes", "\"true\" or \"false\"");
+    good(options, "logit_bias", "");
+    good(options, "logit_bias", "5:-2.5, 7:-inf");
+    bad(options, "logit_bias", "5:1,6", "\"6\", number 2 of them, is none");
+    bad(options, "logit_bias", "5:10001", "\"5:10001\", number 1 of them, is none");
+    good(options, "bad_words", "5 6,7");
+    bad(options, "bad_words", "5 x,7", "\"5 x\", number 1 of them, is none");
+    good(options, "suppress_tokens", "1,2");
+    good(options, "begin_suppress_tokens", "1");
+    bad(options, "suppress_tokens", "1,-2", "\"-2\", number 2 of them, is none");
+    good(options, "dry_breakers", "1,2");
+}
+
 int main(void)
 {
     oxp_options *runtime = create(OXP_OPTIONS_RUNTIME);
@@ -125,7 +175,8 @@ int main(void)
     bad(run, "logits", "first", "\"last\" or \"all\"");
     bad(run, "chunk_size", "4294967296", "4294967295");
     milliseconds(run, "timeout_ms");
-    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, num_steps, start_step, add_noise, guidance_scale, seed, timeout_ms");
+    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, num_steps, start_step, add_noise, guidance_scale, seed, timeout_ms, do_sample, min_length, min_new_tokens, repetition_penalty");
+    sampling(run);
 
     /* Keys and values by length: what is behind them does not count. */
     OK(oxp_options_set(run, "max_tokens_and_more", 10, "123 and more", 3, ERR));

@@ -1,3 +1,5 @@
+use super::exponential::exp;
+
 /// A chosen token and how probable it was.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
@@ -136,41 +138,6 @@ fn sum_in_lanes(logits: &[f32], largest: f32) -> f64 {
     sums.iter().sum()
 }
 
-/// e^x for x <= 0, to 2^-50 of it, and no less than e^-700, in steps that a compiler can put into
-/// vector instructions.
-///
-/// x = n ln 2 + r with a whole n and |r| <= ln(2) / 2, so that e^x = 2^n e^r, and e^r is its
-/// Taylor polynomial.
-#[inline(always)]
-fn exp(x: f64) -> f64 {
-    /// 1.5 * 2^52: what is added to it is rounded to a whole number, which is then in the low bits.
-    const WHOLE: f64 = 6_755_399_441_055_744.0;
-    /// ln 2 in two parts, the first of so few bits that n times it is exact.
-    const LN_2: [f64; 2] = [6.931_471_803_691_238e-1, 1.908_214_929_270_587_7e-10];
-    /// 1 / 0!, 1 / 1!, ..., 1 / 12!
-    const TERMS: [f64; 13] = {
-        let mut terms = [1.0; 13];
-        let mut at = 1;
-        while at < 13 {
-            terms[at] = terms[at - 1] / at as f64;
-            at += 1;
-        }
-        terms
-    };
-    let x = if x > -700.0 { x } else { -700.0 };
-    let shifted = x * std::f64::consts::LOG2_E + WHOLE;
-    let n = shifted - WHOLE;
-    let r = x - n * LN_2[0] - n * LN_2[1];
-    // In pairs of pairs: one after the other, each term would wait for the one before.
-    let (r2, r4) = (r * r, r * r * (r * r));
-    let two = |at: usize| TERMS[at] + TERMS[at + 1] * r;
-    let four = |at: usize| two(at) + two(at + 2) * r2;
-    let polynomial = four(0) + four(4) * r4 + (four(8) + TERMS[12] * r4) * (r4 * r4);
-    // n + 1023 in the bits of the exponent.
-    let power = f64::from_bits((shifted.to_bits() << 52).wrapping_add(1023 << 52));
-    polynomial * power
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,17 +160,6 @@ mod tests {
             logits[at] = f32::INFINITY;
             assert_eq!(greedy(&logits).unwrap().unwrap().index, at);
         }
-    }
-
-    #[test]
-    fn exponentials_are_those_of_the_standard_library() {
-        for step in 0..70_000 {
-            let x = -f64::from(step) / 100.0;
-            let (found, expected) = (exp(x), x.exp());
-            assert!((found - expected).abs() <= expected * 2f64.powi(-50), "{x}");
-        }
-        assert!(exp(f64::NEG_INFINITY) < 1e-300);
-        assert_eq!(exp(0.0), 1.0);
     }
 
     #[test]

@@ -65,15 +65,15 @@ impl Noise {
     }
 }
 
-fn low(value: u64) -> u32 {
+pub(super) fn low(value: u64) -> u32 {
     value as u32
 }
 
-fn high(value: u64) -> u32 {
+pub(super) fn high(value: u64) -> u32 {
     (value >> 32) as u32
 }
 
-fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+pub(super) fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     const ROUNDS: usize = 10;
     for _ in 0..ROUNDS {
         let [c0, c1, c2, c3] = counter;

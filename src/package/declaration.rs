@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::generation::SamplingOptions;
 use crate::media::ImagePlaceholders;
 use crate::media::audio::AudioProgram;
 use crate::media::image::ImageProgram;
@@ -409,22 +410,12 @@ pub(crate) const TOKEN_ROLES: [&str; 7] = [
     "vision_start_token_id",
 ];
 
-/// The author's defaults for generation, as far as the package says any. A greedy run reads
-/// `max_length` alone.
+/// The author's defaults for generation, as far as the package says any.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct GenerationDefaults {
-    pub do_sample: Option<bool>,
-    pub temperature: Option<f64>,
-    pub top_k: Option<u64>,
-    pub top_p: Option<f64>,
-    pub repetition_penalty: Option<f64>,
-    pub num_beams: Option<u64>,
-    pub num_return_sequences: Option<u64>,
-    pub min_length: Option<u64>,
+    pub sampling: SamplingOptions,
+    /// What tokens are drawn from.
+    pub seed: Option<u64>,
     /// Tokens of prompt and answer together.
     pub max_length: Option<u64>,
-    pub length_penalty: Option<f64>,
-    pub no_repeat_ngram_size: Option<u64>,
-    pub diversity_penalty: Option<f64>,
-    pub early_stopping: Option<bool>,
 }

@@ -157,7 +157,16 @@ fn read_search(
             // Caches lie in place wherever that is possible, whatever this says.
             share.bool()?;
         }
-        fields.skip(&["random_seed", "chunk_size", "blank_penalty"]);
+        if let Some(seed) = fields.get("random_seed") {
+            // A negative one is another one each time, which is for the host to give.
+            generation.seed = u64::try_from(seed.integer()?).ok();
+        }
+        if let Some(penalty) = fields.get("blank_penalty")
+            && penalty.number()? != 0.0
+        {
+            penalty.warn("not done by this version; tokens are chosen without it");
+        }
+        fields.skip(&["chunk_size"]);
         fields.finish();
     }
     let length = generation.max_length.filter(|&length| length > 0);

@@ -1,5 +1,7 @@
 //! Defaults for generation and roles of tokens, which all formats name alike.
 
+use crate::generation::{EarlyStopping, Field, SAMPLING_OPTIONS, SamplingOptions};
+
 use super::PackageError;
 use super::declaration::{GenerationDefaults, Said, TOKEN_ROLES};
 use super::document::{Cursor, Fields};
@@ -15,7 +17,8 @@ pub(super) fn read_generation(
         return Ok((GenerationDefaults::default(), None));
     };
     let mut generation = section.fields()?;
-    let defaults = read_defaults(&mut generation, 1)?;
+    let mut defaults = read_defaults(&mut generation, 1)?;
+    defaults.seed = generation.get("seed").map(|seed| seed.count(0)).transpose()?;
     let eos = generation
         .get("eos_token_id")
         .map(|at| token_ids(&at))
@@ -34,62 +37,101 @@ pub(super) fn read_defaults(
         .get("max_length")
         .map(|value| value.count(shortest))
         .transpose()?;
-    let do_sample = match generation.get("do_sample") {
-        Some(value) => {
-            let sampled = value.bool()?;
-            if sampled {
-                value.warn("sampling is not done by this version; the most probable token is chosen");
-            }
-            Some(sampled)
+    let mut sampling = SamplingOptions::default();
+    for option in SAMPLING_OPTIONS {
+        // Which alternatives are looked at is for the host to say; and it has another name here.
+        if matches!(option.name, "logprobs" | "bad_words") {
+            continue;
         }
-        None => None,
-    };
-    // Without sampling, temperature, top_k and top_p do not change the largest logit. The others
-    // change which token is chosen, unless they have the neutral value.
-    let mut number = |name: &'static str, neutral: Option<f64>| {
-        let Some(value) = generation.get(name) else {
-            return Ok(None);
-        };
-        let number = value.number()?;
-        if neutral.is_some_and(|neutral| neutral != number) {
-            value.warn("not done by this version; the most probable token is chosen");
+        if let Some(value) = generation.get(option.name) {
+            read_option(option.field, &value, &mut sampling)?;
         }
-        Ok::<_, PackageError>(Some(number))
-    };
-    let temperature = number("temperature", None)?;
-    let top_p = number("top_p", None)?;
-    let repetition_penalty = number("repetition_penalty", Some(1.0))?;
-    // Of beams alone, as is early_stopping.
-    let length_penalty = number("length_penalty", None)?;
-    let diversity_penalty = number("diversity_penalty", None)?;
-    let mut count = |name: &'static str, neutral: Option<u64>| {
-        let Some(value) = generation.get(name) else {
-            return Ok(None);
-        };
-        let count = value.count(0)?;
-        if neutral.is_some_and(|neutral| neutral != count) {
-            value.warn("not done by this version; the most probable token is chosen");
+    }
+    if let Some(words) = generation.get("bad_words_ids") {
+        let words = words.items()?.map(|word| ids(&word)).collect::<Result<_, _>>()?;
+        sampling.bad_words = Some(words);
+    }
+    for (name, neutral) in NOT_DONE {
+        if let Some(value) = generation.get(name)
+            && !neutral.is(&value)
+        {
+            value.warn("not done by this version; tokens are chosen without it");
         }
-        Ok::<_, PackageError>(Some(count))
-    };
+    }
     Ok(GenerationDefaults {
-        do_sample,
-        temperature,
-        top_k: count("top_k", None)?,
-        top_p,
-        repetition_penalty,
-        num_beams: count("num_beams", Some(1))?,
-        num_return_sequences: count("num_return_sequences", Some(1))?,
-        min_length: count("min_length", Some(0))?,
+        sampling,
+        seed: None,
         max_length,
-        length_penalty,
-        no_repeat_ngram_size: count("no_repeat_ngram_size", Some(0))?,
-        diversity_penalty,
-        // "never" is a third value of some formats.
-        early_stopping: generation
-            .get("early_stopping")
-            .and_then(|value| value.bool().ok()),
     })
+}
+
+/// The value that a field has where it does nothing.
+#[derive(Clone, Copy)]
+enum Neutral {
+    Empty,
+    Number(f64),
+}
+
+impl Neutral {
+    fn is(self, value: &Cursor<'_>) -> bool {
+        match self {
+            Neutral::Empty => value.is_list() && value.items().is_ok_and(|mut items| items.next().is_none()),
+            Neutral::Number(neutral) => value.number().is_ok_and(|number| number == neutral),
+        }
+    }
+}
+
+/// What transformers does with tokens and this library does not.
+const NOT_DONE: [(&str, Neutral); 13] = [
+    ("constraints", Neutral::Empty),
+    ("dola_layers", Neutral::Empty),
+    ("encoder_no_repeat_ngram_size", Neutral::Number(0.0)),
+    ("encoder_repetition_penalty", Neutral::Number(1.0)),
+    ("epsilon_cutoff", Neutral::Number(0.0)),
+    ("eta_cutoff", Neutral::Number(0.0)),
+    ("exponential_decay_length_penalty", Neutral::Empty),
+    ("force_words_ids", Neutral::Empty),
+    ("forced_bos_token_id", Neutral::Empty),
+    ("forced_eos_token_id", Neutral::Empty),
+    ("guidance_scale", Neutral::Number(1.0)),
+    ("penalty_alpha", Neutral::Number(0.0)),
+    ("sequence_bias", Neutral::Empty),
+];
+
+fn read_option(field: Field, value: &Cursor<'_>, sampling: &mut SamplingOptions) -> Result<(), PackageError> {
+    match field {
+        Field::Flag(field) => *field(sampling) = Some(value.bool()?),
+        Field::Count(field, least, most) => *field(sampling) = Some(value.count_up_to(least, most)?),
+        Field::Number(field, least, most) => {
+            let expected = format!("a number from {least} to {most}");
+            let number = value.number_where(&expected, |number| (least..=most).contains(&number))?;
+            *field(sampling) = Some(number);
+        }
+        Field::Tokens(field) => *field(sampling) = Some(ids(value)?),
+        Field::Words(_) => {}
+        Field::Biases(field) => {
+            let mut biases = Vec::new();
+            for (token, bias) in value.entries()? {
+                let id = token.parse().ok().filter(|id: &i32| *id >= 0);
+                let id = id.ok_or_else(|| bias.invalid("the key is no token id (0 to 2^31 - 1)"))?;
+                biases.push((id, bias.number()? as f32));
+            }
+            *field(sampling) = Some(biases);
+        }
+        Field::Stopping(field) => {
+            let stopping = match value.bool() {
+                Ok(true) => EarlyStopping::Yes,
+                Ok(false) => EarlyStopping::No,
+                Err(_) => value.one_of(&[("never", EarlyStopping::Never)])?,
+            };
+            *field(sampling) = Some(stopping);
+        }
+    }
+    Ok(())
+}
+
+fn ids(at: &Cursor<'_>) -> Result<Vec<i32>, PackageError> {
+    at.items()?.map(|id| id.token_id()).collect()
 }
 
 /// Reads the section `tokens` of package metadata.

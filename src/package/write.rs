@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::component::shown;
+use crate::generation::SAMPLING_OPTIONS;
 use crate::runtime::OrtSettings;
 
 use super::declaration::{
@@ -208,23 +209,24 @@ fn phase(component: &ComponentDeclaration) -> Option<Value> {
 }
 
 fn generation(defaults: &GenerationDefaults) -> Map<String, Value> {
-    let all = [
-        ("do_sample", json!(defaults.do_sample)),
-        ("temperature", json!(defaults.temperature)),
-        ("top_k", json!(defaults.top_k)),
-        ("top_p", json!(defaults.top_p)),
-        ("repetition_penalty", json!(defaults.repetition_penalty)),
-        ("num_beams", json!(defaults.num_beams)),
-        ("num_return_sequences", json!(defaults.num_return_sequences)),
-        ("min_length", json!(defaults.min_length)),
-        ("max_length", json!(defaults.max_length)),
-        ("length_penalty", json!(defaults.length_penalty)),
-        ("no_repeat_ngram_size", json!(defaults.no_repeat_ngram_size)),
-        ("diversity_penalty", json!(defaults.diversity_penalty)),
-        ("early_stopping", json!(defaults.early_stopping)),
-    ];
-    let said = all.into_iter().filter(|(_, value)| !value.is_null());
-    said.map(|(name, value)| (name.to_owned(), value)).collect()
+    let mut sampling = defaults.sampling.clone();
+    let mut all = Map::new();
+    for option in SAMPLING_OPTIONS {
+        if let Some(value) = option.to_json(&mut sampling) {
+            let name = match option.name {
+                "bad_words" => "bad_words_ids",
+                name => name,
+            };
+            all.insert(name.to_owned(), value);
+        }
+    }
+    if let Some(length) = defaults.max_length {
+        all.insert("max_length".to_owned(), json!(length));
+    }
+    if let Some(seed) = defaults.seed {
+        all.insert("seed".to_owned(), json!(seed));
+    }
+    all
 }
 
 fn insert_list(fields: &mut Map<String, Value>, name: &str, list: Vec<Value>) {

@@ -1,6 +1,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::component::{Dim, Port};
+use crate::generation::SAMPLING_OPTIONS;
 use crate::package::{
     self, ComponentSpec, GenerationDefaults, InputDim, InputSource, InputSpec, OutputRole, OutputSpec,
     PipelineSpec,
@@ -62,21 +63,14 @@ fn audio(spec: &PipelineSpec) -> Option<Value> {
 }
 
 fn generation(defaults: &GenerationDefaults) -> Value {
-    json!({
-        "do_sample": defaults.do_sample,
-        "temperature": defaults.temperature,
-        "top_k": defaults.top_k,
-        "top_p": defaults.top_p,
-        "repetition_penalty": defaults.repetition_penalty,
-        "num_beams": defaults.num_beams,
-        "num_return_sequences": defaults.num_return_sequences,
-        "min_length": defaults.min_length,
-        "max_length": defaults.max_length,
-        "length_penalty": defaults.length_penalty,
-        "no_repeat_ngram_size": defaults.no_repeat_ngram_size,
-        "diversity_penalty": defaults.diversity_penalty,
-        "early_stopping": defaults.early_stopping,
-    })
+    let mut sampling = defaults.sampling.clone();
+    let options = SAMPLING_OPTIONS.iter();
+    let mut all: Map<String, Value> = options
+        .map(|option| (option.name.to_owned(), json!(option.to_json(&mut sampling))))
+        .collect();
+    all.insert("seed".to_owned(), json!(defaults.seed));
+    all.insert("max_length".to_owned(), json!(defaults.max_length));
+    Value::Object(all)
 }
 
 fn nested(info: &NestedInfo) -> Value {

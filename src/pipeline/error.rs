@@ -3,6 +3,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use crate::component::{ComponentError, ComponentErrorKind, display_shape, listed, shown};
+use crate::generation::SampleError;
 use crate::media::MediaError;
 use crate::package::{PackageError, PackageErrorKind};
 use crate::text::TextError;
@@ -100,6 +101,8 @@ pub enum RequestError {
     NoLogits,
     #[error("component \"{component}\": logits hold NaN at index {index}; no token can be chosen from them")]
     NanLogits { component: String, index: usize },
+    #[error("component \"{component}\": {error}")]
+    NoChoice { component: String, error: SampleError },
     #[error("component \"{component}\": the logits are empty; expected a row for each position")]
     EmptyLogits { component: String },
     /// A cache or state that did not come back as the package says.
@@ -243,6 +246,7 @@ impl PipelineError {
                 | R::NoValue { component, .. }
                 | R::WrongPhase { component, .. }
                 | R::NanLogits { component, .. }
+                | R::NoChoice { component, .. }
                 | R::EmptyLogits { component }
                 | R::CarriedShape { component, .. }
                 | R::FrameRows { component, .. }
@@ -362,6 +366,11 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::PromptEnded => ErrorKind::InvalidState,
         R::NoTokenizer | R::NoPreprocessing { .. } => ErrorKind::Unsupported,
         R::Media(_) => ErrorKind::BadMedia,
+        R::NoChoice { error, .. } => match error {
+            SampleError::TokenOutOfRange { .. } => ErrorKind::InvalidArgument,
+            SampleError::Stopped { .. } => ErrorKind::Cancelled,
+            _ => ErrorKind::RunFailed,
+        },
         R::NanLogits { .. }
         | R::EmptyLogits { .. }
         | R::CarriedShape { .. }

@@ -28,10 +28,14 @@ impl Steps {
     /// Those of each loop of a package. The settings are about one of them, the seed for all.
     pub fn of_all(spec: &PipelineSpec, settings: &RunSettings) -> Result<Vec<Self>, RequestError> {
         if spec.iterations.is_empty() {
-            refuse_steps(settings, spec.strategy)?;
+            refuse_steps(settings, spec.strategy, spec.token_loop.is_some())?;
         }
         let mut schedulers = spec.iterations.iter().filter_map(|one| one.scheduler.as_ref());
-        if settings.seed.is_some() && !spec.iterations.is_empty() && schedulers.next().is_none() {
+        if settings.seed.is_some()
+            && !spec.iterations.is_empty()
+            && spec.token_loop.is_none()
+            && schedulers.next().is_none()
+        {
             return refuse(
                 "seed",
                 "the package has no scheduler that would draw noise".to_owned(),

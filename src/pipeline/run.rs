@@ -3,7 +3,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::component::{RunControl, TensorView};
-use crate::generation::{FinishReason, StopConditions, log_probability};
+use crate::generation::{FinishReason, Logprobs, Sampler, StopConditions, log_probability};
 use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec, TokenLoop};
 
 use super::loop_steps::Steps;
@@ -12,7 +12,7 @@ use super::nested::Frames;
 use super::open::vocabulary;
 use super::pool::{Pool, at_port};
 use super::request::{self, Activity};
-use super::settings::{RunSettings, check_settings};
+use super::settings::{RunSettings, check_settings, sampler};
 use super::step::follows_tokens;
 use super::transcript::Transcript;
 use super::{Event, Pipeline, PipelineError, RequestError, Timings};
@@ -64,6 +64,7 @@ pub struct Run {
     pub(super) has_logits: bool,
     /// The last token was chosen from the current logits.
     pub(super) logits_are_used: bool,
+    pub(super) sampler: Sampler,
     /// The frames, in a nested package.
     pub(super) frames: Frames,
     /// Tokens that the last pass fed.
@@ -134,6 +135,7 @@ impl Run {
             next_logits: Vec::new(),
             has_logits: false,
             logits_are_used: false,
+            sampler: sampler(settings, spec)?,
             frames: Frames::default(),
             last_span: 0,
             stats: RunStats::default(),
@@ -245,7 +247,7 @@ impl Run {
         };
         self.refuse_full()?;
         let timings = self.feed(token_loop, control)?;
-        let choice = self.choose_greedy(token_loop)?;
+        let choice = self.choose(token_loop)?;
         let id = i32::try_from(choice.index).map_err(|_| RequestError::TokenOutOfRange {
             id: i32::MAX,
             size: self.logits.len(),
@@ -290,6 +292,11 @@ impl Run {
             return Err(RequestError::NoLogits.into());
         }
         Ok(&self.logits)
+    }
+
+    /// What the last chosen token was chosen by, where the option `logprobs` is given.
+    pub fn logprobs(&self) -> Option<&Logprobs> {
+        self.sampler.logprobs()
     }
 
     /// Makes `id` the choice from the current logits. After [`forward`](Self::forward) it is

@@ -1,6 +1,7 @@
 //! How a run generates, and which of that fits a package.
 
-use crate::package::ComponentSpec;
+use crate::generation::{OptionError, Sampler, SamplingOptions};
+use crate::package::{ComponentSpec, PipelineSpec};
 
 use super::RequestError;
 
@@ -32,9 +33,12 @@ pub struct RunSettings {
     /// How far an iterative package's guidance goes, 0 to 1000; 1 is none. `None` takes the
     /// package's.
     pub guidance_scale: Option<f64>,
-    /// What noise is drawn from, in an iterative package with a scheduler; `None` is 0. The same
-    /// seed gives the same noise, on every system.
+    /// What tokens are drawn from, or, in an iterative package with a scheduler, noise; `None` is the
+    /// package's, or 0. The same seed gives the same tokens and noise, on every system.
     pub seed: Option<u64>,
+    /// How tokens are chosen; what is not said here is as the package says, and greedy where that says
+    /// nothing. The codes that an inner decoder makes for a frame are its most probable ones always.
+    pub sampling: SamplingOptions,
 }
 
 impl Default for RunSettings {
@@ -49,18 +53,24 @@ impl Default for RunSettings {
             add_noise: false,
             guidance_scale: None,
             seed: None,
+            sampling: SamplingOptions::default(),
         }
     }
 }
 
 /// Settings that are for a loop, where there is none.
-pub(super) fn refuse_steps(settings: &RunSettings, strategy: &'static str) -> Result<(), RequestError> {
+pub(super) fn refuse_steps(
+    settings: &RunSettings,
+    strategy: &'static str,
+    has_tokens: bool,
+) -> Result<(), RequestError> {
     let given = [
         ("num_steps", settings.num_steps.is_some()),
         ("start_step", settings.start_step.is_some()),
         ("add_noise", settings.add_noise),
         ("guidance_scale", settings.guidance_scale.is_some()),
-        ("seed", settings.seed.is_some()),
+        // Tokens are drawn from it too.
+        ("seed", settings.seed.is_some() && !has_tokens),
     ];
     match given.iter().find(|(_, given)| *given) {
         None => Ok(()),
@@ -101,4 +111,29 @@ pub(super) fn check_settings(
         ),
         _ => Ok(()),
     }
+}
+
+/// What chooses the tokens of a run, by its settings and the package's defaults.
+pub(super) fn sampler(settings: &RunSettings, spec: &PipelineSpec) -> Result<Sampler, RequestError> {
+    let own = &settings.sampling;
+    if spec.token_loop.is_none()
+        && let Some(what) = own.given()
+    {
+        return Err(RequestError::InvalidSetting {
+            what,
+            message: format!("for packages that choose tokens; this one is {}", spec.strategy),
+        });
+    }
+    let options = own.over(&spec.generation.sampling).map_err(invalid)?;
+    let seed = settings.seed.or(spec.generation.seed).unwrap_or(0);
+    Ok(Sampler::new(&options, seed, &spec.eos_token_ids))
+}
+
+fn invalid(error: OptionError) -> RequestError {
+    let (what, message) = match error {
+        OptionError::Invalid { name, expected } => (name, format!("out of range; it is {expected}")),
+        OptionError::Contradiction { name, message } => (name, message),
+        OptionError::Unknown(name) => ("sampling", format!("there is no option \"{name}\"")),
+    };
+    RequestError::InvalidSetting { what, message }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use crate::component::RunControl;
-use crate::generation::{Choice, NanLogit, greedy};
+use crate::generation::{Choice, SampleError, greedy};
 use crate::package::{ComponentSpec, InputSource, Phase, PipelineSpec, TokenLoop};
 
 use super::convert::last_row;
@@ -278,29 +278,33 @@ impl Run {
         Ok(())
     }
 
-    /// The most probable token of the current logits.
-    pub(super) fn choose_greedy(&self, token_loop: TokenLoop) -> Result<Choice, PipelineError> {
-        let spec = &self.pipeline.shared().spec;
-        let component = spec.components.get(token_loop.decoder);
-        choose(&self.logits, component.map_or("", |component| &component.name))
+    /// Chooses a token from the current logits.
+    pub(super) fn choose(&mut self, token_loop: TokenLoop) -> Result<Choice, PipelineError> {
+        let tokens = self.transcript.tokens();
+        let in_turn = usize::try_from(self.transcript.chosen_in_turn()).unwrap_or(tokens.len());
+        let prompt_len = tokens.len().saturating_sub(in_turn);
+        let choice = self.sampler.choose(&self.logits, tokens, prompt_len, None);
+        choice.map_err(|error| {
+            let spec = &self.pipeline.shared().spec;
+            no_choice(component_name(spec, token_loop.decoder), error).into()
+        })
+    }
+}
+
+/// The error of logits of a component that no token was chosen from.
+fn no_choice(component: String, error: SampleError) -> RequestError {
+    match error {
+        SampleError::Nan { index } => RequestError::NanLogits { component, index },
+        SampleError::Empty => RequestError::EmptyLogits { component },
+        error => RequestError::NoChoice { component, error },
     }
 }
 
 /// The most probable of these logits of a component.
 pub(super) fn choose(logits: &[f32], component: &str) -> Result<Choice, PipelineError> {
-    let component = || component.to_owned();
-    match greedy(logits) {
-        Ok(Some(choice)) => Ok(choice),
-        Ok(None) => Err(RequestError::EmptyLogits {
-            component: component(),
-        }
-        .into()),
-        Err(NanLogit { index }) => Err(RequestError::NanLogits {
-            component: component(),
-            index,
-        }
-        .into()),
-    }
+    let choice = greedy(logits).map_err(SampleError::from);
+    let choice = choice.and_then(|choice| choice.ok_or(SampleError::Empty));
+    choice.map_err(|error| no_choice(component.to_owned(), error).into())
 }
 
 /// Whether an input changes when tokens are appended.

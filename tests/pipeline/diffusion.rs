@@ -142,11 +142,15 @@ fn guidance_by_the_run() {
         "{error}"
     );
     let (language_model, _) = super::fake::language_model("");
+    let steps = RunSettings {
+        num_steps: Some(1),
+        ..RunSettings::default()
+    };
     assert!(
-        Run::new(&language_model, &seed)
+        Run::new(&language_model, &steps)
             .unwrap_err()
             .to_string()
-            .contains("seed: for packages")
+            .contains("num_steps: for packages")
     );
 }
 

@@ -680,7 +680,7 @@ fn values_of_the_wrong_kind() {
         "\"hot\"",
         36,
         "search.temperature",
-        "expected a finite number",
+        "expected a number from 0 to 100",
     );
     refused(
         "\"max_length\": 12",
@@ -976,7 +976,10 @@ fn warnings() {
             "\"position_ids\": \"where\"",
         )
         .replace("\"vocab_size\": 8", "\"vocabulary\": 8, \"mtp\": {}")
-        .replace("\"do_sample\": false", "\"do_sample\": true")
+        .replace(
+            "\"do_sample\": false",
+            "\"do_sample\": false, \"blank_penalty\": 0.5",
+        )
         .replace(
             "\"provider_options\": []",
             "\"provider_options\": [{\"cuda\": {\"x\": \"1\"}}], \"custom_ops_library\": \"x.so\"",
@@ -1004,7 +1007,7 @@ fn warnings() {
     };
     warned("model.vocabulary", "unknown field, ignored");
     warned("model.mtp", "not used by this version");
-    warned("search.do_sample", "sampling is not done by this version");
+    warned("search.blank_penalty", "not done by this version");
     warned("model.decoder.session_options.custom_ops_library", "not done");
     if cfg!(feature = "native") {
         warned(

@@ -24,8 +24,7 @@ const GENERATION: &str = r#"{
   "eos_token_id": [6, 7],
   "do_sample": false,
   "top_p": 0.9,
-  "max_length": 20,
-  "suppress_tokens": [3]
+  "max_length": 20
 }"#;
 
 fn files(config: &str, graphs: &[(&str, Vec<u8>)]) -> Files {
@@ -677,7 +676,7 @@ fn what_is_wrong() {
         "generation_config.json",
         2,
         "top_p",
-        "expected a finite number",
+        "expected a number from 0 to 1",
     );
     refused(
         &files(CONFIG, &[]),

@@ -12,6 +12,7 @@ mod nested;
 mod package_errors;
 mod phases;
 mod processors;
+mod sampling;
 mod schedulers;
 mod sounds;
 mod split_decoders;

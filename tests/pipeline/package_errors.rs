@@ -448,7 +448,7 @@ fn sections_and_settings_of_a_wrong_kind() {
     with(
         "generation: {num_beams: -1}\n",
         "generation.num_beams",
-        "at least 0",
+        "expected an integer from 1 to 64",
     );
 }
 

@@ -1,0 +1,185 @@
+//! How a run chooses tokens: by the package's defaults and by its own settings.
+
+use std::ops::ControlFlow;
+
+use oxpipe::component::RunControl;
+use oxpipe::generation::{SampleError, SamplingOptions};
+use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, RequestError, Run, RunSettings};
+
+use super::fake::{continuation, language_model};
+
+const PROMPT: [i32; 5] = [3, 1, 4, 1, 5];
+
+fn sampling(options: &[(&str, &str)]) -> SamplingOptions {
+    let mut sampling = SamplingOptions::default();
+    for (name, value) in options {
+        sampling.set(name, value).unwrap();
+    }
+    sampling
+}
+
+fn settings(options: &[(&str, &str)], seed: u64) -> RunSettings {
+    RunSettings {
+        max_tokens: Some(24),
+        seed: Some(seed),
+        sampling: sampling(options),
+        ..RunSettings::default()
+    }
+}
+
+fn begin(pipeline: &Pipeline, options: &[(&str, &str)], seed: u64) -> Run {
+    let mut run = Run::new(pipeline, &settings(options, seed)).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    run
+}
+
+fn generate(run: &mut Run) -> Vec<i32> {
+    let mut tokens = Vec::new();
+    run.generate(&RunControl::default(), &mut |_, event| {
+        tokens.extend(event.token);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    tokens
+}
+
+fn answer(pipeline: &Pipeline, options: &[(&str, &str)], seed: u64) -> Vec<i32> {
+    generate(&mut begin(pipeline, options, seed))
+}
+
+#[test]
+fn a_package_says_whether_tokens_are_drawn_and_the_caller_wins() {
+    let greedy = continuation(&PROMPT, 24, 0);
+    let (plain, _) = language_model("");
+    assert_eq!(answer(&plain, &[], 1), greedy);
+    let hot = [("temperature", "100")];
+    let drawn = answer(&plain, &hot, 1);
+    assert_ne!(drawn, greedy);
+    assert_eq!(answer(&plain, &hot, 1), drawn);
+    assert_ne!(answer(&plain, &hot, 2), drawn);
+    let (sampled, _) = language_model("generation: {do_sample: true, temperature: 100}\n");
+    assert_eq!(answer(&sampled, &[], 1), drawn);
+    assert_eq!(answer(&sampled, &[("do_sample", "false")], 1), greedy);
+    assert_eq!(answer(&sampled, &[("top_k", "1")], 1), greedy);
+    let (seeded, _) = language_model("generation: {do_sample: true, temperature: 100, seed: 1}\n");
+    let mut run = Run::new(
+        &seeded,
+        &RunSettings {
+            seed: None,
+            ..settings(&[], 0)
+        },
+    )
+    .unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    assert_eq!(generate(&mut run), drawn);
+}
+
+#[test]
+fn a_package_rules_tokens_out() {
+    let (plain, _) = language_model("");
+    let first = answer(&plain, &[], 0)[0];
+    for generation in [
+        format!("suppress_tokens: [{first}]"),
+        format!("begin_suppress_tokens: [{first}]"),
+        format!("bad_words_ids: [[{first}]]"),
+    ] {
+        let (package, _) = language_model(&format!("generation: {{{generation}}}\n"));
+        assert_ne!(answer(&package, &[], 0)[0], first, "{generation}");
+    }
+    // Others say what they say for the answer as a whole.
+    let no_repeat = answer(&plain, &[("no_repeat_ngram_size", "2")], 0);
+    let all = [&PROMPT[..], &no_repeat].concat();
+    let pairs: Vec<_> = all.windows(2).collect();
+    for (at, pair) in pairs.iter().enumerate().skip(PROMPT.len()) {
+        assert!(!pairs[..at].contains(pair), "{pair:?} twice");
+    }
+}
+
+#[test]
+fn what_is_drawn_depends_on_the_place_alone() {
+    let (pipeline, _) = language_model("");
+    let hot = [("temperature", "50"), ("top_p", "0.95")];
+    let whole = answer(&pipeline, &hot, 9);
+    for keep in [5, 6, 11, 20] {
+        let mut run = begin(&pipeline, &hot, 9);
+        generate(&mut run);
+        run.rewind(keep).unwrap();
+        assert_eq!(generate(&mut run), whole[keep - 5..], "after a rewind to {keep}");
+    }
+    // In chunks, and token by token with a failure in between.
+    let chunked = RunSettings {
+        chunk_size: Some(2),
+        ..settings(&hot, 9)
+    };
+    let mut run = Run::new(&pipeline, &chunked).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    assert_eq!(generate(&mut run), whole);
+}
+
+#[test]
+fn a_second_turn_begins_an_answer() {
+    let (pipeline, _) = language_model("");
+    let first = answer(&pipeline, &[], 0)[0];
+    let word = first.to_string();
+    let options = [("begin_suppress_tokens", word.as_str())];
+    let mut run = begin(&pipeline, &options, 0);
+    generate(&mut run);
+    let tokens = run.tokens().to_vec();
+    // A prompt after which that token would come first.
+    run.append_tokens(&[0]).unwrap();
+    let next = continuation(&[&tokens[..], &[0]].concat(), 1, 0)[0];
+    let found = generate(&mut run)[0];
+    assert_eq!(found == next, next != first);
+}
+
+#[test]
+fn settings_that_contradict_each_other() {
+    let (pipeline, _) = language_model("");
+    let refused = |options: &[(&str, &str)]| {
+        let error = Run::new(&pipeline, &settings(options, 0)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        error.to_string()
+    };
+    let error = refused(&[("do_sample", "false"), ("top_p", "0.5")]);
+    assert!(error.contains("top_p") && error.contains("do_sample"), "{error}");
+    let error = refused(&[("mirostat_tau", "3")]);
+    assert!(error.contains("does nothing without \"mirostat\""), "{error}");
+    let outside = RunSettings {
+        sampling: SamplingOptions {
+            temperature: Some(-1.0),
+            ..SamplingOptions::default()
+        },
+        ..RunSettings::default()
+    };
+    let error = Run::new(&pipeline, &outside).unwrap_err().to_string();
+    assert!(
+        error.contains("temperature") && error.contains("from 0 to 100"),
+        "{error}"
+    );
+}
+
+#[test]
+fn no_token_left_is_an_error_and_the_run_goes_on() {
+    let (pipeline, _) = language_model("");
+    let all = (0..8)
+        .map(|token| format!("{token}:-inf"))
+        .collect::<Vec<_>>()
+        .join(",");
+    let mut run = begin(&pipeline, &[("logit_bias", &all)], 0);
+    let error = run.step(&RunControl::default()).unwrap_err();
+    let nothing_left = matches!(
+        &error,
+        PipelineError::Request(RequestError::NoChoice {
+            error: SampleError::NothingLeft,
+            ..
+        })
+    );
+    assert!(nothing_left, "{error}");
+    assert_eq!(run.tokens(), PROMPT);
+    run.force_token(4).unwrap();
+    assert_eq!(run.tokens().last(), Some(&4));
+    let far = begin(&pipeline, &[("suppress_tokens", "8")], 0).step(&RunControl::default());
+    let error = far.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("suppress_tokens"), "{error}");
+}
