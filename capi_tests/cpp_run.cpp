@@ -28,6 +28,8 @@ static inline oxp_status step_uncounted(oxp_run *run, oxp_event *event, const ox
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -479,6 +481,48 @@ static void from_memory()
     FAILS(OXP_ERR_INVALID_PACKAGE, "", oxp::pipeline::open_memory({}, options));
 }
 
+/* A host's hook and sampler, which are kept, and what they were chosen by. */
+static void hosts_choice(const oxp::pipeline &pipeline)
+{
+    const auto alive = std::make_shared<int>(0);
+    auto run = start(pipeline, 10);
+    TAKE(run.set_logits_hook([alive](oxp::span<float> logits, oxp::span<const std::int32_t> tokens) {
+        CHECK(logits.size() == 8 && tokens.size() >= 1);
+        *alive += 1;
+        logits[2] = 5;
+    }));
+    CHECK(alive.use_count() == 2 && TAKE(run.step()).token() == 2 && *alive == 1);
+    TAKE(run.set_logits_hook([](oxp::span<float>, oxp::span<const std::int32_t>) { return false; }));
+    CHECK(alive.use_count() == 1);
+    FAILS(OXP_ERR_CANCELLED, "logits hook", run.step());
+    TAKE(run.clear_logits_hook());
+    CHECK(TAKE(run.step()).token() == 3);
+    TAKE(run.set_sampler([alive](oxp::span<const float> logprobs, oxp::span<const std::int32_t>) {
+        CHECK(logprobs.size() == 8);
+        return *alive == 1 ? std::optional<std::int32_t>(6) : std::nullopt;
+    }));
+    CHECK(TAKE(run.step()).token() == 6);
+    *alive = 2;
+    FAILS(OXP_ERR_CANCELLED, "sampler", run.step());
+    FAILS(OXP_ERR_INVALID_STATE, "logprobs", run.get_logprobs());
+    TAKE(run.clear_sampler());
+    CHECK(alive.use_count() == 1);
+#if OXPIPE_COMPILER_THROWS
+    TAKE(run.set_sampler([](oxp::span<const float>, oxp::span<const std::int32_t>) -> std::int32_t {
+        throw thrown_by_test{17};
+    }));
+    FAILS(OXP_ERR_CANCELLED, "sampler", run.step());
+#endif
+    auto options = TAKE(oxp::run_options::create());
+    TAKE(options.set("logprobs", 2));
+    auto explained = TAKE(oxp::run::create(pipeline, options));
+    TAKE(explained.set_input("vision_encoder.pixel_values", black, {1, 8}));
+    TAKE(explained.append_tokens({3}));
+    const float logprob = TAKE(explained.step()).logprob();
+    const auto logprobs = TAKE(explained.get_logprobs(OXP_LOGPROBS_PROCESSED));
+    CHECK(logprobs.top.size() == 2 && logprobs.top[0].token == 4 && logprobs.chosen == logprob);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3)
@@ -493,6 +537,7 @@ int main(int argc, char **argv)
         callbacks(pipeline);
         other_threads(pipeline);
         values(pipeline);
+        hosts_choice(pipeline);
         allocates_nothing(pipeline);
         loggers();
         from_memory();

@@ -242,6 +242,116 @@ static void sampling(void)
     oxp_run_free(run);
 }
 
+/* A host's callback that is kept: what it does, and how often it is called and freed. */
+struct hook {
+    int calls;
+    int freed;
+    int32_t answer;
+    int32_t token;
+};
+
+static void free_hook(void *user_data)
+{
+    ((struct hook *)user_data)->freed += 1;
+}
+
+/* Makes token 1 the most probable one. */
+static int32_t change_logits(void *user_data, float *logits, uint64_t count, const int32_t *tokens, uint64_t token_count)
+{
+    struct hook *const hook = user_data;
+    hook->calls += 1;
+    CHECK(count == 8 && logits[4] == 1 && token_count == 1 && tokens[0] == 3);
+    logits[1] = 9;
+    return hook->answer;
+}
+
+static oxp_run *hooked;
+
+static int32_t choose(void *user_data, const float *logprobs, uint64_t count, const int32_t *tokens,
+                      uint64_t token_count, int32_t *token)
+{
+    struct hook *const hook = user_data;
+    hook->calls += 1;
+    CHECK(count == 8 && token_count >= 1 && tokens[0] == 3 && isinf(logprobs[0]) && logprobs[4] < 0);
+    EXPECT(OXP_ERR_BUSY, "another call", oxp_run_rewind(hooked, 0, ERR));
+    *token = hook->token;
+    return hook->answer;
+}
+
+static void host_callbacks(void)
+{
+    static const int32_t unchanged[1] = {3};
+    struct hook first = {0, 0, 0, 0}, second = {0, 0, 0, 6};
+    oxp_event event = OXP_EVENT_INIT;
+    oxp_options *options = NULL;
+    oxp_run *run = start("10");
+
+    OK(oxp_run_set_logits_hook(run, change_logits, &first, free_hook, ERR));
+    CHECK(step(run).token == 1 && first.calls == 1 && first.freed == 0);
+    OK(oxp_run_rewind(run, 1, ERR));
+    first.answer = 5;
+    EXPECT(OXP_ERR_CANCELLED, "logits hook", oxp_run_step(run, &event, NULL, ERR));
+    tokens_are(run, unchanged, 1);
+    OK(oxp_run_set_logits_hook(run, NULL, NULL, NULL, ERR));
+    CHECK(first.freed == 1 && step(run).token == 4);
+    /* Freed also by a call that fails, and with the run. */
+    EXPECT(OXP_ERR_INVALID_HANDLE, "run", oxp_run_set_sampler(NULL, choose, &first, free_hook, ERR));
+    CHECK(first.freed == 2);
+    oxp_run_free(run);
+
+    MUST(oxp_options_create(OXP_OPTIONS_RUN, &options, ERR));
+    OK(oxp_options_set(options, "suppress_tokens", NT, "0", NT, ERR));
+    OK(oxp_run_create(pipeline, options, &run, ERR));
+    {
+        oxp_tensor_in pixels = image(black);
+        OK(oxp_run_set_input(run, "vision_encoder.pixel_values", NT, &pixels, ERR));
+    }
+    OK(oxp_run_append_tokens(run, unchanged, 1, ERR));
+    hooked = run;
+    OK(oxp_run_set_sampler(run, choose, &second, free_hook, ERR));
+    CHECK(step(run).token == 6 && second.calls == 1);
+    second.token = 8;
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "the host's sampler has the token 8", oxp_run_step(run, &event, NULL, ERR));
+    second.answer = -1;
+    EXPECT(OXP_ERR_CANCELLED, "sampler ended", oxp_run_step(run, &event, NULL, ERR));
+    oxp_run_free(run);
+    CHECK(second.freed == 1);
+    oxp_options_free(options);
+}
+
+static void logprobs(void)
+{
+    oxp_options *options = NULL;
+    oxp_run *run = NULL;
+    const oxp_token_logprob *top = NULL;
+    uint64_t count = 0;
+    float chosen = 0;
+    oxp_tensor_in pixels = image(black);
+    static const int32_t prompt[1] = {3};
+    const double total = log(7 + exp(1.0));
+
+    run = start("10");
+    step(run);
+    EXPECT(OXP_ERR_INVALID_STATE, "logprobs", oxp_run_get_logprobs(run, OXP_LOGPROBS_RAW, NULL, &top, &count, ERR));
+    oxp_run_free(run);
+    MUST(oxp_options_create(OXP_OPTIONS_RUN, &options, ERR));
+    OK(oxp_options_set(options, "logprobs", NT, "3", NT, ERR));
+    OK(oxp_options_set(options, "top_k", NT, "1", NT, ERR));
+    MUST(oxp_run_create(pipeline, options, &run, ERR));
+    OK(oxp_run_set_input(run, "vision_encoder.pixel_values", NT, &pixels, ERR));
+    OK(oxp_run_append_tokens(run, prompt, 1, ERR));
+    CHECK(step(run).token == 4);
+    OK(oxp_run_get_logprobs(run, OXP_LOGPROBS_RAW, &chosen, &top, &count, ERR));
+    CHECK(count == 3 && fabs((double)chosen - (1 - total)) < 1e-5);
+    CHECK(top[0].token == 4 && top[0].logprob == chosen && top[1].token == 0 && top[2].token == 1);
+    CHECK(fabs((double)top[2].logprob + total) < 1e-5);
+    OK(oxp_run_get_logprobs(run, OXP_LOGPROBS_PROCESSED, &chosen, &top, &count, ERR));
+    CHECK(count == 1 && top[0].token == 4 && chosen == 0 && top[0].logprob == 0);
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "distribution 2", oxp_run_get_logprobs(run, 2, NULL, &top, &count, ERR));
+    oxp_run_free(run);
+    oxp_options_free(options);
+}
+
 static void phases(void)
 {
     oxp_run *run = start("2");
@@ -442,6 +552,8 @@ int main(int argc, char **argv)
     inputs();
     values();
     sampling();
+    host_callbacks();
+    logprobs();
     phases();
     generating();
     texts();

@@ -334,11 +334,59 @@
  *                     that takes noise back
  *   "guidance_scale"  how far an iterative package's guidance goes, 0 to 1000; 1 is none;
  *                     default: the package's
- *   "seed"            what the noise of an iterative package with a scheduler is drawn from,
- *                     0 to 2^64 - 1; default 0. The same seed gives the same noise, on every
- *                     system
+ *   "seed"            what tokens are drawn from, or the noise of an iterative package with a
+ *                     scheduler, 0 to 2^64 - 1; default: the package's, or 0. The same seed
+ *                     gives the same tokens and noise, on every system and with any number of
+ *                     threads
  *   "timeout_ms"      milliseconds after which a step, generate, forward, finish or
  *                     execute call fails
+ *
+ * How tokens are chosen is said by the options below, in packages that choose tokens; what is not
+ * set is as the package says, and neutral where it says nothing. Logits go through, in this order:
+ * the hook of oxp_run_set_logits_hook, then
+ *   "min_length"      no end token before prompt and answer have so many tokens; default 0
+ *   "min_new_tokens"  no end token before the answer has so many tokens; default 0
+ *   "repetition_penalty"
+ *                     0.01 to 100, default 1: once for each token of prompt and answer, x / p
+ *                     where the logit x is positive, else x p
+ *   "frequency_penalty"
+ *                     -100 to 100, default 0: less p times as often as the token is in the
+ *                     answer
+ *   "presence_penalty"
+ *                     -100 to 100, default 0: less p if the token is in the answer
+ *   "dry_multiplier"  0 to 100, default 0: a token that would go on with a repetition of n
+ *                     tokens, at least "dry_allowed_length" (1 to 50, default 2), less
+ *                     multiplier * "dry_base" (1 to 10, default 1.75) ^ (n - allowed length);
+ *                     "dry_range": of the last so many tokens, 0 for all, the default;
+ *                     "dry_breakers": token ids with commas that end a repetition; default none
+ *   "no_repeat_ngram_size"
+ *                     0 to 1000, default 0: no sequence of so many tokens twice
+ *   "logit_bias"      "id:value,id:value": added to the logits, -10000 to 10000 or -inf
+ *   "bad_words"       "5 6,7": sequences of token ids that are never completed
+ *   "suppress_tokens" "5,6": token ids that are never chosen
+ *   "begin_suppress_tokens"
+ *                     the same, as the first of an answer
+ * and then the largest is taken, of equals the one with the lowest id. With
+ *   "do_sample"       "true" a token is drawn instead. Default: the package's, but "true" if an
+ *                     option below is set, which with "false" is an error
+ * logits then go through
+ *   "temperature"     0 to 100, default 1; 0 takes the largest
+ *   "top_k"           0 to 2^32 - 1, default 0, all: the k largest, and what equals the last
+ *   "top_p"           0 to 1, default 1: the most probable that together reach it, with the one
+ *                     that crosses it
+ *   "min_p"           0 to 1, default 0: those of at least p times the largest probability
+ *   "typical_p"       0 to 1, default 1: those nearest to the expected surprise that reach it
+ *   "top_a"           0 to 1, default 0: those of at least a times the largest probability's
+ *                     square
+ *   "xtc_probability" 0 to 1, default 0: how often all tokens of at least "xtc_threshold" (0 to
+ *                     1, default 0.1) but the least probable of them are left out
+ *   "mirostat"        1 or 2, default 0, none; with "mirostat_tau", 0 to 100, default 5, and
+ *                     "mirostat_eta", 0 to 1, default 0.1
+ * and one is drawn: the first, by ids, at which the probabilities add up to more than a number from
+ * 0 to 1 that depends on "seed" and on how many tokens there are before it, and on nothing else
+ * (Philox4x32-10; src/generation/random.rs has the counter).
+ *   "logprobs"        0 to 1000: how many of the most probable tokens oxp_run_get_logprobs
+ *                     gives for each step; default: none, and not the chosen one's
  */
 #define OXP_OPTIONS_RUN 4
 

@@ -2208,6 +2208,77 @@ public:
         const oxp_status status = oxp_run_forward(get(), stop.get(), &owned);
         return detail::done(status, owned);
     }
+    /**
+     * oxp_run_set_logits_hook: the host's own processor of logits, before all others:
+     * `hook(oxp::span<float> logits, oxp::span<const std::int32_t> tokens)`, which returns nothing, or a
+     * bool, false to end the call that chooses with OXP_ERR_CANCELLED. It is moved into memory of its
+     * own, and destroyed when another is set or the run is freed, also when this call fails. What it
+     * throws ends the call so too.
+     */
+    template <class Hook, std::enable_if_t<
+                              std::is_invocable_v<std::decay_t<Hook> &, span<float>, span<const std::int32_t>>, int> = 0>
+    returns<void> set_logits_hook(Hook &&hook)
+    {
+        using kept_hook = std::decay_t<Hook>;
+        auto *const kept = new (std::nothrow) kept_hook(std::forward<Hook>(hook));
+        if (kept == nullptr)
+            return detail::fail<void>(error(OXP_ERR_OUT_OF_MEMORY, "oxp::run::set_logits_hook: no memory for the hook"));
+        oxp_error *owned = nullptr;
+        const oxp_status status =
+            oxp_run_set_logits_hook(get(), call_hook<kept_hook>, kept, free_kept<kept_hook>, &owned);
+        return detail::done(status, owned);
+    }
+    /** oxp_run_set_logits_hook: takes the hook away. */
+    returns<void> clear_logits_hook()
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_run_set_logits_hook(get(), nullptr, nullptr, nullptr, &owned);
+        return detail::done(status, owned);
+    }
+    /**
+     * oxp_run_set_sampler: the host's own choice: `sampler(oxp::span<const float> logprobs,
+     * oxp::span<const std::int32_t> tokens)` gives the token's id as a std::int32_t, or a
+     * std::optional of it, without one to end the call that chooses. Otherwise as set_logits_hook.
+     */
+    template <class Sampler, std::enable_if_t<std::is_invocable_v<std::decay_t<Sampler> &, span<const float>,
+                                                                  span<const std::int32_t>>, int> = 0>
+    returns<void> set_sampler(Sampler &&sampler)
+    {
+        using kept_sampler = std::decay_t<Sampler>;
+        auto *const kept = new (std::nothrow) kept_sampler(std::forward<Sampler>(sampler));
+        if (kept == nullptr)
+            return detail::fail<void>(error(OXP_ERR_OUT_OF_MEMORY, "oxp::run::set_sampler: no memory for the sampler"));
+        oxp_error *owned = nullptr;
+        const oxp_status status =
+            oxp_run_set_sampler(get(), call_sampler<kept_sampler>, kept, free_kept<kept_sampler>, &owned);
+        return detail::done(status, owned);
+    }
+    /** oxp_run_set_sampler: takes the sampler away. */
+    returns<void> clear_sampler()
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_run_set_sampler(get(), nullptr, nullptr, nullptr, &owned);
+        return detail::done(status, owned);
+    }
+    /** What a token was chosen by: its own probability, and the most probable tokens. */
+    struct logprobs {
+        float chosen;
+        span<const oxp_token_logprob> top;
+    };
+    /**
+     * oxp_run_get_logprobs: of the last chosen token, OXP_LOGPROBS_RAW or OXP_LOGPROBS_PROCESSED.
+     * Borrowed until the next call on the run that changes it.
+     */
+    [[nodiscard]] returns<logprobs> get_logprobs(std::uint32_t distribution = OXP_LOGPROBS_RAW)
+    {
+        oxp_error *owned = nullptr;
+        float chosen = 0;
+        const oxp_token_logprob *top = nullptr;
+        std::uint64_t count = 0;
+        const oxp_status status = oxp_run_get_logprobs(get(), distribution, &chosen, &top, &count, &owned);
+        return detail::give(status, owned,
+                            logprobs{chosen, span<const oxp_token_logprob>(top, static_cast<std::size_t>(count))});
+    }
     /** oxp_run_force_token: makes `token` the choice from the current logits. */
     returns<event> force_token(std::int32_t token)
     {
@@ -2371,6 +2442,57 @@ public:
     }
 
 private:
+    template <class Kept>
+    static void free_kept(void *kept) noexcept
+    {
+        delete static_cast<Kept *>(kept);
+    }
+    template <class Hook>
+    static std::int32_t call_hook(void *kept, float *logits, std::uint64_t count, const std::int32_t *tokens,
+                                  std::uint64_t token_count) noexcept
+    {
+        const span<float> row(logits, static_cast<std::size_t>(count));
+        const span<const std::int32_t> before(tokens, static_cast<std::size_t>(token_count));
+        const auto call = [&]() -> bool {
+            if constexpr (std::is_void_v<std::invoke_result_t<Hook &, span<float>, span<const std::int32_t>>>) {
+                (*static_cast<Hook *>(kept))(row, before);
+                return true;
+            } else {
+                return (*static_cast<Hook *>(kept))(row, before);
+            }
+        };
+#if OXPIPE_COMPILER_THROWS
+        try {
+            return call() ? 0 : 1;
+        } catch (...) {
+            return 1;
+        }
+#else
+        return call() ? 0 : 1;
+#endif
+    }
+    template <class Sampler>
+    static std::int32_t call_sampler(void *kept, const float *logprobs, std::uint64_t count,
+                                     const std::int32_t *tokens, std::uint64_t token_count,
+                                     std::int32_t *token) noexcept
+    {
+        const span<const float> row(logprobs, static_cast<std::size_t>(count));
+        const span<const std::int32_t> before(tokens, static_cast<std::size_t>(token_count));
+        const auto call = [&]() -> bool {
+            const std::optional<std::int32_t> chosen = (*static_cast<Sampler *>(kept))(row, before);
+            *token = chosen.value_or(-1);
+            return chosen.has_value();
+        };
+#if OXPIPE_COMPILER_THROWS
+        try {
+            return call() ? 0 : 1;
+        } catch (...) {
+            return 1;
+        }
+#else
+        return call() ? 0 : 1;
+#endif
+    }
     template <class OnEvent>
     struct told {
         std::remove_reference_t<OnEvent> *on_event;

@@ -20,6 +20,7 @@ mod moves;
 mod norm;
 mod quantized;
 mod reduce;
+mod sampling;
 mod values;
 
 use std::time::Duration;
@@ -49,5 +50,6 @@ criterion_group! {
         reduce::all,
         moves::all,
         convolution::all,
+        sampling::all,
 }
 criterion_main!(kernels);

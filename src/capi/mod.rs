@@ -48,6 +48,7 @@ mod run;
 mod run_media;
 mod run_values;
 mod runtime;
+mod sampling;
 mod session;
 mod session_run;
 mod status;

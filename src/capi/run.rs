@@ -16,6 +16,7 @@ use super::handle::{self, Object, Serial, State, Tag};
 use super::memory::Text;
 use super::options::{self, TestHook, oxp_options};
 use super::pipeline::{PipelineObject, oxp_pipeline};
+use super::sampling::oxp_token_logprob;
 use super::status::{OXP_ERR_CANCELLED, oxp_status};
 use super::strings::{Out, array, text};
 use super::structs::{InfoOut, info_struct};
@@ -109,6 +110,8 @@ pub(super) struct RunState {
     text: Text,
     latents: Latents,
     codes: Vec<i64>,
+    /// What oxp_run_get_logprobs has handed out of each distribution.
+    pub logprobs: [Vec<oxp_token_logprob>; 2],
 }
 
 /// Views of a run's values, for an event to point to.
@@ -243,6 +246,7 @@ pub unsafe extern "C" fn oxp_run_create(
                 text: Text::new(""),
                 latents: Latents::default(),
                 codes: Vec::new(),
+                logprobs: Default::default(),
             };
             out.set(handle::create(RunObject(Serial::new(state))));
             Ok(())

@@ -1,4 +1,5 @@
 use super::exponential::exp;
+use super::select::extent;
 
 /// A chosen token and how probable it was.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,35 +40,12 @@ pub(crate) fn log_probability(logits: &[f32], logit: f32) -> f32 {
 /// has some 100,000.
 const LANES: usize = 4;
 
-/// Visits the logits in their order, each with its lane.
-#[inline(always)]
-fn each_lane(logits: &[f32], mut visit: impl FnMut(usize, f32)) {
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &logit) in chunk.iter().enumerate() {
-            visit(lane, logit);
-        }
-    }
-    for (lane, &logit) in rest.iter().enumerate() {
-        visit(lane, logit);
-    }
-}
-
 /// The largest of all, -inf if there are none, NaN if any is NaN.
 fn largest(logits: &[f32]) -> f32 {
-    let mut largest = [f32::NEG_INFINITY; LANES];
-    let mut nan = [false; LANES];
-    each_lane(logits, |lane, logit| {
-        largest[lane] = if logit > largest[lane] {
-            logit
-        } else {
-            largest[lane]
-        };
-        nan[lane] |= logit.is_nan();
-    });
-    match nan.contains(&true) {
+    let extent = extent(logits);
+    match extent.any_nan {
         true => f32::NAN,
-        false => largest.into_iter().fold(f32::NEG_INFINITY, f32::max),
+        false => extent.largest,
     }
 }
 

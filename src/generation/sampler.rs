@@ -277,6 +277,8 @@ pub struct Sampler {
     checked_size: Option<usize>,
     /// The logits after the processors, where there are any.
     scores: Vec<f32>,
+    /// The logarithms of probabilities, for the host's sampler.
+    spread: Vec<f32>,
     memory: Memory,
     logprobs: Option<Logprobs>,
 }
@@ -313,6 +315,7 @@ impl Sampler {
             host: None,
             checked_size: None,
             scores: Vec::new(),
+            spread: Vec::new(),
             memory: Memory::default(),
             logprobs: None,
         }
@@ -330,6 +333,7 @@ impl Sampler {
             host: None,
             checked_size: self.checked_size,
             scores: Vec::new(),
+            spread: Vec::new(),
             memory: Memory::default(),
             logprobs: self.logprobs.clone(),
         }
@@ -382,6 +386,7 @@ impl Sampler {
         allowed: Option<&TokenMask>,
     ) -> Result<Choice, SampleError> {
         if self.is_plain() && allowed.is_none() {
+            // Also where all have -inf, of which this takes the first.
             return greedy(logits)?.ok_or(SampleError::Empty);
         }
         let index = self.pick(logits, history, prompt_len, allowed)?;
@@ -412,8 +417,8 @@ impl Sampler {
             let memory = &self.memory;
             let chosen = match (&mut self.host, draws) {
                 (Some(host), _) => {
-                    let logprobs = spread(scores, memory, left);
-                    ask_host(host, &logprobs, history)?
+                    spread(scores, memory, left, &mut self.spread);
+                    ask_host(host, &self.spread, history)?
                 }
                 (None, true) => {
                     let number = uniform(self.seed, place, Purpose::Token);
@@ -854,7 +859,8 @@ fn draw(scores: &[f32], memory: &Memory, left: Left, number: f64) -> Option<usiz
 }
 
 /// The logarithm of the probability of each token.
-fn spread(scores: &[f32], memory: &Memory, left: Left) -> Vec<f32> {
+fn spread(scores: &[f32], memory: &Memory, left: Left, logs: &mut Vec<f32>) {
+    logs.clear();
     match left {
         Left::All {
             largest,
@@ -863,17 +869,16 @@ fn spread(scores: &[f32], memory: &Memory, left: Left) -> Vec<f32> {
         } => {
             let log_total = libm::log(total);
             let log = |&score: &f32| (f64::from(score) - f64::from(largest)) * scale - log_total;
-            scores.iter().map(|score| log(score) as f32).collect()
+            logs.extend(scores.iter().map(|score| log(score) as f32));
         }
         Left::Some => {
             let log_total = libm::log(truncation::total(&memory.candidates));
-            let mut logs = vec![f32::NEG_INFINITY; scores.len()];
+            logs.resize(scores.len(), f32::NEG_INFINITY);
             for one in &memory.candidates {
                 if let Some(log) = logs.get_mut(one.token as usize) {
                     *log = (one.log_weight - log_total) as f32;
                 }
             }
-            logs
         }
     }
 }

@@ -26,12 +26,7 @@ impl Maxima {
     pub fn take(&mut self, scores: &[f32]) -> Extent {
         self.blocks.clear();
         self.blocks.reserve(scores.len().div_ceil(BLOCK));
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the CPU has what the function is compiled for.
-            return unsafe { take_avx2(scores, &mut self.blocks) };
-        }
-        take_in_lanes(scores, &mut self.blocks)
+        each_block(scores, |largest| self.blocks.push(largest))
     }
 
     /// The largest of the scores that blocks were taken of; -inf without any.
@@ -88,18 +83,33 @@ impl Maxima {
     }
 }
 
+/// The largest of scores, and whether any is NaN.
+pub(super) fn extent(scores: &[f32]) -> Extent {
+    each_block(scores, |_| {})
+}
+
+/// Visits the largest of each block.
+fn each_block(scores: &[f32], visit: impl FnMut(f32)) -> Extent {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has what the function is compiled for.
+        return unsafe { each_block_avx2(scores, visit) };
+    }
+    each_block_in_lanes(scores, visit)
+}
+
 /// The same operations in wider instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn take_avx2(scores: &[f32], blocks: &mut Vec<f32>) -> Extent {
-    take_in_lanes(scores, blocks)
+fn each_block_avx2(scores: &[f32], visit: impl FnMut(f32)) -> Extent {
+    each_block_in_lanes(scores, visit)
 }
 
 /// Scores that are looked at side by side.
 const LANES: usize = 16;
 
 #[inline(always)]
-fn take_in_lanes(scores: &[f32], blocks: &mut Vec<f32>) -> Extent {
+fn each_block_in_lanes(scores: &[f32], mut visit: impl FnMut(f32)) -> Extent {
     let greater = |a: f32, b: f32| if a > b { a } else { b };
     let mut overall = f32::NEG_INFINITY;
     // The bits of a number without its sign are above those of infinity if it is NaN.
@@ -121,7 +131,7 @@ fn take_in_lanes(scores: &[f32], blocks: &mut Vec<f32>) -> Extent {
             width /= 2;
         }
         overall = greater(lanes[0], overall);
-        blocks.push(lanes[0]);
+        visit(lanes[0]);
     }
     if !rest.is_empty() {
         let mut largest = f32::NEG_INFINITY;
@@ -130,7 +140,7 @@ fn take_in_lanes(scores: &[f32], blocks: &mut Vec<f32>) -> Extent {
             bits[0] = bits[0].max(score.to_bits() & 0x7FFF_FFFF);
         }
         overall = greater(largest, overall);
-        blocks.push(largest);
+        visit(largest);
     }
     Extent {
         largest: overall,

@@ -3,7 +3,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::component::{RunControl, TensorView};
-use crate::generation::{FinishReason, Logprobs, Sampler, StopConditions, log_probability};
+use crate::generation::{
+    FinishReason, HostSampler, LogitsHook, Logprobs, Sampler, StopConditions, log_probability,
+};
 use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec, TokenLoop};
 
 use super::loop_steps::Steps;
@@ -292,6 +294,16 @@ impl Run {
             return Err(RequestError::NoLogits.into());
         }
         Ok(&self.logits)
+    }
+
+    /// Sets the host's own processor of logits; `None` takes it away. See [`LogitsHook`].
+    pub fn set_logits_hook(&mut self, hook: Option<LogitsHook>) {
+        self.sampler.set_logits_hook(hook);
+    }
+
+    /// Sets the host's own choice of tokens; `None` takes it away. See [`HostSampler`].
+    pub fn set_host_sampler(&mut self, sampler: Option<HostSampler>) {
+        self.sampler.set_host_sampler(sampler);
     }
 
     /// What the last chosen token was chosen by, where the option `logprobs` is given.

@@ -200,7 +200,12 @@ const CHAINS: [&[(&str, &str)]; 20] = [
 #[test]
 fn samplers_leave_what_their_definitions_say() {
     for size in SIZES {
-        for kind in ["plain", "ties", "infinities"] {
+        let kinds = match size {
+            // Enough to see that places are right, since sorting so many takes its time.
+            152_064 => &["plain"][..],
+            _ => &["plain", "ties", "infinities"],
+        };
+        for &kind in kinds {
             let logits = logits(size, 77, kind);
             for chain in CHAINS {
                 let what = format!("{chain:?} of {size} {kind}");
@@ -397,10 +402,12 @@ fn infinite_logits_share_all_of_the_probability() {
         let kept: Vec<usize> = (0..1000).filter(|&token| found[token].is_finite()).collect();
         let one = chain.iter().any(|(name, value)| {
             let (name, value): (&str, f64) = (name, value.parse().unwrap());
-            // Half of the probability is enough, too much, or more surprising than is allowed.
+            // Half of the probability is enough, too much, or more surprising than is allowed; and
+            // equal ones have an exponent of 0, of which the first mirostat makes a k below 1.
             (name == "top_p" && value <= 0.5)
                 || name == "xtc_threshold"
                 || (name == "mirostat_tau" && value == 0.0)
+                || (name == "mirostat" && value == 1.0)
         });
         match one {
             true => assert_eq!(kept.len(), 1, "{chain:?}"),

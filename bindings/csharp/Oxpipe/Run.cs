@@ -1,5 +1,6 @@
 using System;
 using System.Collections.Generic;
+using System.Runtime.ExceptionServices;
 using System.Runtime.InteropServices;
 using System.Threading;
 
@@ -9,6 +10,19 @@ namespace Oxpipe
     public delegate TResult LogitsReader<out TResult>(ReadOnlySpan<float> logits);
 
     /// <summary>
+    /// A host's own processor of logits, before all others: it may change them. False ends the call
+    /// that chooses a token with Status.Cancelled. Calls on the run fail with Status.Busy.
+    /// </summary>
+    public delegate bool LogitsHook(Span<float> logits, ReadOnlySpan<int> tokens);
+
+    /// <summary>
+    /// A host's own choice of a token: gets the logarithms of the probabilities after all processors
+    /// and samplers, negative infinity for tokens that are ruled out. Null ends the call that chooses
+    /// with Status.Cancelled. Calls on the run fail with Status.Busy.
+    /// </summary>
+    public delegate int? HostSampler(ReadOnlySpan<float> logprobs, ReadOnlySpan<int> tokens);
+
+    /// <summary>
     /// One request to a pipeline: its tokens, inputs, values and KV cache. One call at a time, on
     /// any thread: a call that overlaps another, or comes from a callback of one, fails with
     /// Status.Busy. A call that fails leaves the run as it was.
@@ -16,6 +30,15 @@ namespace Oxpipe
     public sealed unsafe class Run : IDisposable
     {
         private static readonly NativeMethods.oxp_run_generate_on_event_delegate EventThunk = OnEvent;
+
+        private static readonly NativeMethods.oxp_run_set_logits_hook_hook_delegate HookThunk = OnLogits;
+        private static readonly NativeMethods.oxp_run_set_logits_hook_free_user_data_delegate FreeHookThunk = OnFree<LogitsHook>;
+        private static readonly NativeMethods.oxp_run_set_sampler_sampler_delegate SamplerThunk = OnSample;
+        private static readonly NativeMethods.oxp_run_set_sampler_free_user_data_delegate FreeSamplerThunk = OnFree<HostSampler>;
+
+        /// <summary>What a host's hook or sampler has thrown, on the thread of the call that it is in.</summary>
+        [ThreadStatic]
+        private static ExceptionDispatchInfo thrownByHost;
 
         private readonly RunHandle handle = new RunHandle();
         private int busy;
@@ -148,6 +171,7 @@ namespace Oxpipe
                 var step = new oxp_event { struct_size = (uint)sizeof(oxp_event) };
                 oxp_error* error;
                 int status = NativeMethods.oxp_run_step(call.Run, &step, cancel.Pointer, &error);
+                RethrowHost(error);
                 Calls.Check(status, error, cancellationToken);
                 return new StepEvent(&step);
             }
@@ -169,6 +193,7 @@ namespace Oxpipe
                 oxp_error* error;
                 int status = NativeMethods.oxp_run_generate(
                     call.Run, &reason, onStep == null ? null : EventThunk, (void*)callback.UserData, cancel.Pointer, &error);
+                RethrowHost(error);
                 try
                 {
                     if (callback.HasStopped && status == NativeMethods.OXP_ERR_CANCELLED)
@@ -230,6 +255,80 @@ namespace Oxpipe
                 oxp_error* error;
                 Calls.Check(NativeMethods.oxp_run_force_token(call.Run, token, &step, &error), error);
                 return new StepEvent(&step);
+            }
+        }
+
+        /// <summary>
+        /// Sets the host's own processor of logits, for each choice of a token from now on; null takes
+        /// it away. What it throws is thrown by the call that chooses.
+        /// </summary>
+        public void SetLogitsHook(LogitsHook hook)
+        {
+            using (var call = new Call(this))
+            {
+                oxp_error* error;
+                int status;
+                if (hook == null)
+                {
+                    status = NativeMethods.oxp_run_set_logits_hook(call.Run, null, null, null, &error);
+                }
+                else
+                {
+                    // The library frees it through FreeHookThunk, also when this call fails.
+                    var callback = new Callback<LogitsHook>(hook);
+                    status = NativeMethods.oxp_run_set_logits_hook(
+                        call.Run, HookThunk, (void*)callback.UserData, FreeHookThunk, &error);
+                }
+                Calls.Check(status, error);
+            }
+        }
+
+        /// <summary>
+        /// Sets the host's own choice of tokens from now on; null takes it away. What it throws is
+        /// thrown by the call that chooses.
+        /// </summary>
+        public void SetSampler(HostSampler sampler)
+        {
+            using (var call = new Call(this))
+            {
+                oxp_error* error;
+                int status;
+                if (sampler == null)
+                {
+                    status = NativeMethods.oxp_run_set_sampler(call.Run, null, null, null, &error);
+                }
+                else
+                {
+                    // The library frees it through FreeSamplerThunk, also when this call fails.
+                    var callback = new Callback<HostSampler>(sampler);
+                    status = NativeMethods.oxp_run_set_sampler(
+                        call.Run, SamplerThunk, (void*)callback.UserData, FreeSamplerThunk, &error);
+                }
+                Calls.Check(status, error);
+            }
+        }
+
+        /// <summary>
+        /// What the last token was chosen by, in a run with the option "logprobs": by the model's logits,
+        /// or, processed, after all processors and samplers.
+        /// </summary>
+        public TokenLogprobs GetLogprobs(bool processed = false)
+        {
+            using (var call = new Call(this))
+            {
+                float chosen;
+                oxp_token_logprob* top;
+                ulong count;
+                oxp_error* error;
+                uint distribution = processed ? NativeMethods.OXP_LOGPROBS_PROCESSED : NativeMethods.OXP_LOGPROBS_RAW;
+                int status = NativeMethods.oxp_run_get_logprobs(call.Run, distribution, &chosen, &top, &count, &error);
+                Calls.Check(status, error);
+                var all = new TokenLogprob[checked((int)count)];
+                for (int at = 0; at < all.Length; at++)
+                {
+                    all[at] = new TokenLogprob(top[at].token, top[at].logprob);
+                }
+                return new TokenLogprobs(chosen, all);
             }
         }
 
@@ -470,6 +569,56 @@ namespace Oxpipe
                 callback.Keep(exception);
             }
             return 1;
+        }
+
+        private static int OnLogits(void* userData, float* logits, ulong count, int* tokens, ulong tokenCount)
+        {
+            try
+            {
+                LogitsHook hook = Callback<LogitsHook>.From((IntPtr)userData).Function;
+                var before = new ReadOnlySpan<int>(tokens, checked((int)tokenCount));
+                return hook(new Span<float>(logits, checked((int)count)), before) ? 0 : 1;
+            }
+            catch (Exception exception)
+            {
+                thrownByHost = ExceptionDispatchInfo.Capture(exception);
+                return 1;
+            }
+        }
+
+        private static int OnSample(
+            void* userData, float* logprobs, ulong count, int* tokens, ulong tokenCount, int* token)
+        {
+            try
+            {
+                HostSampler sampler = Callback<HostSampler>.From((IntPtr)userData).Function;
+                var before = new ReadOnlySpan<int>(tokens, checked((int)tokenCount));
+                int? chosen = sampler(new ReadOnlySpan<float>(logprobs, checked((int)count)), before);
+                *token = chosen ?? -1;
+                return chosen.HasValue ? 0 : 1;
+            }
+            catch (Exception exception)
+            {
+                thrownByHost = ExceptionDispatchInfo.Capture(exception);
+                return 1;
+            }
+        }
+
+        private static void OnFree<TFunction>(void* userData) where TFunction : class
+        {
+            Callback<TFunction>.From((IntPtr)userData).Dispose();
+        }
+
+        /// <summary>Throws what a host's hook or sampler has thrown, which comes before what was made of it.</summary>
+        private static void RethrowHost(oxp_error* error)
+        {
+            ExceptionDispatchInfo thrown = thrownByHost;
+            if (thrown != null)
+            {
+                thrownByHost = null;
+                NativeMethods.oxp_error_free(error);
+                thrown.Throw();
+            }
         }
 
         /// <summary>

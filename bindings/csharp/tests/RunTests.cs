@@ -23,7 +23,56 @@ static class RunTests
             Values();
             Errors();
             Overlap();
+            HostsChoice();
         }
+    }
+
+    /// <summary>A hook and a sampler that nothing but the run keeps.</summary>
+    private static void HostsChoice()
+    {
+        using (Run run = Start(pipeline))
+        {
+            WeakReference kept = SetHook(run);
+            GC.Collect();
+            GC.WaitForPendingFinalizers();
+            Check.That(kept.IsAlive);
+            Check.Equal(run.Step().Token, 2);
+            run.SetLogitsHook((logits, tokens) => false);
+            Check.Fails(Status.Cancelled, "logits hook", () => run.Step());
+            run.SetLogitsHook((logits, tokens) => throw new InvalidOperationException("mine"));
+            Check.Throws<InvalidOperationException>(() => run.Step());
+            Check.Throws<InvalidOperationException>(() => run.Generate());
+            run.SetLogitsHook(null);
+            Check.Equal(run.Step().Token, 3);
+            run.SetSampler((logprobs, tokens) => logprobs.Length == 8 && tokens[0] == 3 ? 6 : (int?)null);
+            Check.Equal(run.Step().Token, 6);
+            run.SetSampler((logprobs, tokens) => null);
+            Check.Fails(Status.Cancelled, "sampler", () => run.Step());
+            Check.Fails(Status.InvalidState, "logprobs", () => run.GetLogprobs());
+        }
+        using (var options = new RunOptions { ["logprobs"] = "2", ["top_k"] = "1" })
+        using (Run run = pipeline.CreateRun(options))
+        {
+            run.SetInput("vision_encoder.pixel_values", new float[8], 1, 8);
+            run.AppendTokens(new[] { 3 });
+            StepEvent step = run.Step();
+            TokenLogprobs raw = run.GetLogprobs();
+            Check.That(raw.Chosen == step.LogProbability && raw.Top.Count == 2 && raw.Top[0].Token == 4);
+            TokenLogprobs processed = run.GetLogprobs(processed: true);
+            Check.That(processed.Chosen == 0 && processed.Top.Count == 1);
+        }
+    }
+
+    private static WeakReference SetHook(Run run)
+    {
+        var weights = new float[] { 5 };
+        LogitsHook hook = (logits, tokens) =>
+        {
+            logits[2] = weights[0];
+            return true;
+        };
+        run.SetLogitsHook(hook);
+        return new WeakReference(weights);
     }
 
     /// <summary>A run with an image and the prompt [3].</summary>
