@@ -80,7 +80,9 @@ pub fn all(criterion: &mut Criterion) {
 fn logits() -> Vec<f32> {
     let mut state = 1u64;
     let mut uniform = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1 << 24) as f32
     };
     (0..VOCABULARY)

@@ -54,24 +54,40 @@ const LANES: usize = 4;
 pub(super) fn block_sums(scores: &[f32], largest: f32, scale: f64, sums: &mut Vec<f64>) {
     sums.clear();
     sums.reserve(scores.len().div_ceil(BLOCK));
+    each_block(scores, largest, scale, |_, sum| sums.push(sum));
+}
+
+/// The same, and each of what is summed up.
+pub(super) fn weights(scores: &[f32], largest: f32, scale: f64, sums: &mut Vec<f64>, weights: &mut Vec<f64>) {
+    sums.clear();
+    sums.reserve(scores.len().div_ceil(BLOCK));
+    weights.clear();
+    weights.reserve(scores.len());
+    each_block(scores, largest, scale, |block, sum| {
+        sums.push(sum);
+        weights.extend_from_slice(block);
+    });
+}
+
+fn each_block(scores: &[f32], largest: f32, scale: f64, visit: impl FnMut(&[f64], f64)) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: the CPU has what the function is compiled for.
-        unsafe { block_sums_avx2(scores, largest, scale, sums) };
+        unsafe { each_block_avx2(scores, largest, scale, visit) };
         return;
     }
-    block_sums_in_lanes(scores, largest, scale, sums);
+    each_block_in_lanes(scores, largest, scale, visit);
 }
 
 /// The same operations, and so the same sums, in instructions that take all lanes at once.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn block_sums_avx2(scores: &[f32], largest: f32, scale: f64, sums: &mut Vec<f64>) {
-    block_sums_in_lanes(scores, largest, scale, sums);
+fn each_block_avx2(scores: &[f32], largest: f32, scale: f64, visit: impl FnMut(&[f64], f64)) {
+    each_block_in_lanes(scores, largest, scale, visit);
 }
 
 #[inline(always)]
-fn block_sums_in_lanes(scores: &[f32], largest: f32, scale: f64, sums: &mut Vec<f64>) {
+fn each_block_in_lanes(scores: &[f32], largest: f32, scale: f64, mut visit: impl FnMut(&[f64], f64)) {
     let largest = f64::from(largest);
     let mut weights = [0.0; BLOCK];
     for scores in scores.chunks(BLOCK) {
@@ -90,7 +106,7 @@ fn block_sums_in_lanes(scores: &[f32], largest: f32, scale: f64, sums: &mut Vec<
         for (sum, weight) in lanes.iter_mut().zip(rest) {
             *sum += weight;
         }
-        sums.push(lanes[0] + lanes[1] + (lanes[2] + lanes[3]));
+        visit(weights, lanes[0] + lanes[1] + (lanes[2] + lanes[3]));
     }
 }
 

@@ -15,9 +15,9 @@ use std::ops::ControlFlow;
 
 use thiserror::Error;
 
-use super::exponential::{BLOCK, block_sums, exp_or_zero};
+use super::exponential::{BLOCK, block_sums, exp_or_zero, weights};
 use super::processors::{self, Dry, Tally};
-use super::select::{Extent, Maxima};
+use super::select::{Extent, Maxima, copy};
 use super::truncation::{self, Candidate, Candidates, Scratch};
 use super::{Choice, NanLogit, Purpose, SamplingOptions, TokenMask, greedy, log_probability, uniform};
 
@@ -288,8 +288,12 @@ pub struct Sampler {
 struct Memory {
     tally: Tally,
     maxima: Maxima,
+    /// The weights of all tokens, and the sums of blocks and bins of them.
+    weights: Vec<f64>,
     sums: Vec<f64>,
+    bins: Vec<f64>,
     candidates: Candidates,
+    border: Candidates,
     scratch: Scratch,
 }
 
@@ -588,39 +592,6 @@ fn refuse_nan(scores: &[f32], extent: Extent) -> Result<(), SampleError> {
     }
 }
 
-/// Copies, and says whether there is a NaN.
-fn copy(logits: &[f32], scores: &mut Vec<f32>) -> bool {
-    scores.clear();
-    scores.reserve(logits.len());
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the CPU has what the function is compiled for.
-        return unsafe { copy_avx2(logits, scores) };
-    }
-    copy_in_blocks(logits, scores)
-}
-
-/// The same in wider instructions.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn copy_avx2(logits: &[f32], scores: &mut Vec<f32>) -> bool {
-    copy_in_blocks(logits, scores)
-}
-
-#[inline(always)]
-fn copy_in_blocks(logits: &[f32], scores: &mut Vec<f32>) -> bool {
-    // Of a size that stays near the processor for the second look.
-    const BLOCK: usize = 2048;
-    // The bits of a number without its sign are above those of infinity if it is NaN.
-    let bits = |logit: &f32| logit.to_bits() & 0x7FFF_FFFF;
-    let mut most = 0;
-    for block in logits.chunks(BLOCK) {
-        scores.extend_from_slice(block);
-        most = block.iter().map(bits).fold(most, u32::max);
-    }
-    most > 0x7F80_0000
-}
-
 impl Plan {
     /// Applies all processors but the host's and the mask.
     fn apply(
@@ -685,29 +656,39 @@ impl Draw {
             return Err(SampleError::NothingLeft);
         }
         let scale = 1.0 / self.temperature;
-        let candidates = &mut memory.candidates;
         let vocabulary = scores.len();
         let (mut top_p, min_p) = (self.top_p < 1.0, self.min_p > 0.0);
         if largest == f32::INFINITY {
-            candidates.clear();
+            memory.candidates.clear();
             memory.maxima.each_at_least(scores, largest, |token, _| {
-                candidates.push(candidate(token, 0.0, 0.0, scale));
+                memory.candidates.push(candidate(token, 0.0, 0.0, scale));
             });
         } else if (1..vocabulary).contains(&self.top_k) {
             let least = memory.maxima.kth_largest(scores, self.top_k);
-            gather(&memory.maxima, scores, least, scale, candidates);
+            gather(&memory.maxima, scores, least, scale, &mut memory.candidates);
         } else if top_p {
-            block_sums(scores, largest, scale, &mut memory.sums);
-            let total: f64 = memory.sums.iter().sum();
-            top_p_of_all(&mut memory.maxima, scores, self.top_p * total, scale, candidates);
+            weights(scores, largest, scale, &mut memory.sums, &mut memory.weights);
+            top_p_of_all(scores, self.top_p, scale, memory);
             top_p = false;
         } else if min_p {
             // A weight that is at least a share, and not much less than the border by rounding:
             // the exact comparison is among those.
             let least = f64::from(largest) + libm::log(self.min_p) * self.temperature;
-            gather(&memory.maxima, scores, below(least), scale, candidates);
+            gather(
+                &memory.maxima,
+                scores,
+                below(least),
+                scale,
+                &mut memory.candidates,
+            );
         } else if self.typical_p < 1.0 || self.top_a > 0.0 || xtc || mu.is_some() {
-            gather(&memory.maxima, scores, f32::NEG_INFINITY, scale, candidates);
+            gather(
+                &memory.maxima,
+                scores,
+                f32::NEG_INFINITY,
+                scale,
+                &mut memory.candidates,
+            );
         } else {
             block_sums(scores, largest, scale, &mut memory.sums);
             let total = memory.sums.iter().sum();
@@ -720,6 +701,7 @@ impl Draw {
                 None,
             ));
         }
+        let candidates = &mut memory.candidates;
         if top_p {
             memory.scratch.top_p(candidates, self.top_p);
         }
@@ -784,26 +766,59 @@ fn below(value: f64) -> f32 {
     (value as f32).next_down().next_down()
 }
 
-/// [`Scratch::top_p`] of all scores: as many of the largest as it takes for their weights to sum up
-/// to `needed`, which are looked for among more and more of them.
-fn top_p_of_all(maxima: &mut Maxima, scores: &[f32], needed: f64, scale: f64, candidates: &mut Candidates) {
-    const FIRST: usize = 128;
-    let mut count = FIRST;
-    loop {
-        let all = count >= scores.len();
-        let least = match all {
-            true => f32::NEG_INFINITY,
-            false => maxima.kth_largest(scores, count),
-        };
-        gather(maxima, scores, least, scale, candidates);
-        truncation::descend(candidates);
-        let kept = truncation::nucleus(candidates, needed);
-        if let Some(kept) = kept.or(all.then_some(candidates.len())) {
-            candidates.truncate(kept);
-            truncation::ascend(candidates);
-            return;
+/// [`Scratch::top_p`] of all scores, whose weights and sums of these are known. They are not sorted:
+/// scores fall into bins by their size, and only those of the bin in which the mass is reached are.
+fn top_p_of_all(scores: &[f32], mass: f64, scale: f64, memory: &mut Memory) {
+    const BINS: usize = 1024;
+    let total: f64 = memory.sums.iter().sum();
+    let needed = mass * total;
+    let largest = f64::from(memory.maxima.largest());
+    // Tokens of less than half of the rest's even share are less than the rest together.
+    let share = (1.0 - mass) / (2.0 * scores.len() as f64);
+    let span = -libm::log(share * total);
+    let width = span.max(1.0) / BINS as f64;
+    let per_bin = scale / width;
+    let bin = |score: f32| ((largest - f64::from(score)) * per_bin) as usize;
+    let least = below(largest - span / scale);
+    memory.bins.clear();
+    memory.bins.resize(BINS + 1, 0.0);
+    memory.maxima.each_at_least(scores, least, |token, score| {
+        let bin = bin(score).min(BINS);
+        if let (Some(bin), Some(weight)) = (memory.bins.get_mut(bin), memory.weights.get(token)) {
+            *bin += weight;
         }
-        count = count.saturating_mul(8);
+    });
+    let mut sum = 0.0;
+    let crossing = memory.bins.iter().position(|bin| {
+        let reached = sum + bin >= needed;
+        sum += if reached { 0.0 } else { *bin };
+        reached
+    });
+    let crossing = crossing.unwrap_or(BINS);
+    let least = below(largest - (crossing + 1) as f64 * width / scale);
+    let (candidates, border) = (&mut memory.candidates, &mut memory.border);
+    candidates.clear();
+    border.clear();
+    memory.maxima.each_at_least(scores, least, |token, score| {
+        let candidate = Candidate {
+            token: token as u32,
+            log_weight: (f64::from(score) - largest) * scale,
+            weight: memory.weights.get(token).copied().unwrap_or(0.0),
+        };
+        let bin = bin(score).min(BINS);
+        if bin <= crossing {
+            candidates.push(candidate);
+        }
+        if bin == crossing {
+            border.push(candidate);
+        }
+    });
+    truncation::descend(border);
+    let kept = truncation::nucleus(border, needed - sum).unwrap_or(border.len());
+    if let Some(last) = kept.checked_sub(1).and_then(|last| border.get(last)) {
+        candidates.retain(|one| {
+            one.log_weight > last.log_weight || (one.log_weight == last.log_weight && one.token <= last.token)
+        });
     }
 }
 

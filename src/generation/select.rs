@@ -10,6 +10,7 @@ use super::exponential::BLOCK;
 #[derive(Default)]
 pub(super) struct Maxima {
     blocks: Vec<f32>,
+    largest: f32,
     values: Vec<f32>,
 }
 
@@ -24,14 +25,21 @@ pub(super) struct Extent {
 impl Maxima {
     /// Takes the largest of each block.
     pub fn take(&mut self, scores: &[f32]) -> Extent {
-        self.blocks.clear();
-        self.blocks.reserve(scores.len().div_ceil(BLOCK));
-        each_block(scores, |largest| self.blocks.push(largest))
+        self.blocks
+            .resize(scores.len().div_ceil(BLOCK), f32::NEG_INFINITY);
+        let mut blocks = self.blocks.iter_mut();
+        let extent = each_block(scores, |_, largest| {
+            if let Some(block) = blocks.next() {
+                *block = largest;
+            }
+        });
+        self.largest = extent.largest;
+        extent
     }
 
-    /// The largest of the scores that blocks were taken of; -inf without any.
+    /// The largest of the scores that blocks were taken of.
     pub fn largest(&self) -> f32 {
-        self.blocks.iter().copied().fold(f32::NEG_INFINITY, f32::max)
+        self.largest
     }
 
     /// The k-th largest of the scores that blocks were taken of; -inf if there are not so many above
@@ -40,14 +48,7 @@ impl Maxima {
         let Some(last) = k.checked_sub(1) else {
             return f32::INFINITY;
         };
-        let descending = |a: &f32, b: &f32| b.total_cmp(a);
-        let mut bound = f32::NEG_INFINITY;
-        if last < self.blocks.len() {
-            self.values.clear();
-            self.values.extend_from_slice(&self.blocks);
-            let (_, kth, _) = self.values.select_nth_unstable_by(last, descending);
-            bound = *kth;
-        }
+        let bound = self.bound(last);
         self.values.clear();
         for (scores, &largest) in scores.chunks(BLOCK).zip(&self.blocks) {
             if largest >= bound && largest > f32::NEG_INFINITY {
@@ -55,11 +56,23 @@ impl Maxima {
                 self.values.extend(scores.iter().copied().filter(reach));
             }
         }
-        if last >= self.values.len() {
-            return f32::NEG_INFINITY;
+        nth(&mut self.values, last).unwrap_or(f32::NEG_INFINITY)
+    }
+
+    /// What more than `last` scores reach.
+    fn bound(&mut self, last: usize) -> f32 {
+        /// Blocks of blocks, of which the same holds: fewer to look at.
+        const GROUP: usize = 16;
+        self.values.clear();
+        for blocks in self.blocks.chunks(GROUP) {
+            self.values
+                .push(blocks.iter().copied().fold(f32::NEG_INFINITY, greater));
         }
-        let (_, kth, _) = self.values.select_nth_unstable_by(last, descending);
-        *kth
+        let coarse = nth(&mut self.values, last).unwrap_or(f32::NEG_INFINITY);
+        self.values.clear();
+        let reach = self.blocks.iter().filter(|largest| **largest >= coarse);
+        self.values.extend(reach);
+        nth(&mut self.values, last).unwrap_or(f32::NEG_INFINITY)
     }
 
     /// Visits all scores that are at least `least` and not -inf, in their order.
@@ -83,68 +96,138 @@ impl Maxima {
     }
 }
 
+/// The value at a place of the values in descending order.
+fn nth(values: &mut [f32], place: usize) -> Option<f32> {
+    if place >= values.len() {
+        return None;
+    }
+    let (_, value, _) = values.select_nth_unstable_by(place, |a, b| b.total_cmp(a));
+    Some(*value)
+}
+
+/// Copies scores, and says whether any is NaN.
+pub(super) fn copy(scores: &[f32], to: &mut Vec<f32>) -> bool {
+    to.resize(scores.len(), 0.0);
+    let mut blocks = to.chunks_mut(BLOCK);
+    let extent = each_block(scores, |scores, _| {
+        if let Some(block) = blocks.next()
+            && block.len() == scores.len()
+        {
+            block.copy_from_slice(scores);
+        }
+    });
+    extent.any_nan
+}
+
 /// The largest of scores, and whether any is NaN.
 pub(super) fn extent(scores: &[f32]) -> Extent {
-    each_block(scores, |_| {})
+    each_block(scores, |_, _| {})
 }
 
 /// Visits the largest of each block.
-fn each_block(scores: &[f32], visit: impl FnMut(f32)) -> Extent {
+fn each_block(scores: &[f32], visit: impl FnMut(&[f32], f32)) -> Extent {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: the CPU has what the function is compiled for.
-        return unsafe { each_block_avx2(scores, visit) };
+        return unsafe { avx2::each_block(scores, visit) };
     }
-    each_block_in_lanes(scores, visit)
-}
-
-/// The same operations in wider instructions.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn each_block_avx2(scores: &[f32], visit: impl FnMut(f32)) -> Extent {
-    each_block_in_lanes(scores, visit)
-}
-
-/// Scores that are looked at side by side.
-const LANES: usize = 16;
-
-#[inline(always)]
-fn each_block_in_lanes(scores: &[f32], mut visit: impl FnMut(f32)) -> Extent {
-    let greater = |a: f32, b: f32| if a > b { a } else { b };
-    let mut overall = f32::NEG_INFINITY;
-    // The bits of a number without its sign are above those of infinity if it is NaN.
-    let mut bits = [0u32; LANES];
     let (whole, rest) = scores.as_chunks::<BLOCK>();
-    for scores in whole {
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        for scores in scores.as_chunks::<LANES>().0 {
-            for lane in 0..LANES {
-                lanes[lane] = greater(scores[lane], lanes[lane]);
-                bits[lane] = bits[lane].max(scores[lane].to_bits() & 0x7FFF_FFFF);
-            }
-        }
-        let mut width = LANES / 2;
-        while width > 0 {
-            for lane in 0..width {
-                lanes[lane] = greater(lanes[lane], lanes[lane + width]);
-            }
-            width /= 2;
-        }
-        overall = greater(lanes[0], overall);
-        visit(lanes[0]);
+    let mut any_nan = false;
+    finish(whole, rest, visit, |block| {
+        any_nan |= block.iter().fold(false, |any, score| any | score.is_nan());
+        block.iter().copied().fold(f32::NEG_INFINITY, greater)
+    })
+    .or_nan(any_nan)
+}
+
+fn greater(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+/// Visits the largest of whole blocks, which `largest` finds, and of what is behind them.
+#[inline(always)]
+fn finish(
+    whole: &[[f32; BLOCK]],
+    rest: &[f32],
+    mut visit: impl FnMut(&[f32], f32),
+    mut largest: impl FnMut(&[f32; BLOCK]) -> f32,
+) -> Extent {
+    let mut overall = f32::NEG_INFINITY;
+    for block in whole {
+        let largest = largest(block);
+        overall = greater(largest, overall);
+        visit(block, largest);
     }
     if !rest.is_empty() {
-        let mut largest = f32::NEG_INFINITY;
-        for &score in rest {
-            largest = greater(score, largest);
-            bits[0] = bits[0].max(score.to_bits() & 0x7FFF_FFFF);
-        }
+        let largest = rest.iter().copied().fold(f32::NEG_INFINITY, greater);
         overall = greater(largest, overall);
-        visit(largest);
+        visit(rest, largest);
     }
     Extent {
         largest: overall,
-        any_nan: bits.iter().any(|&bits| bits > 0x7F80_0000),
+        any_nan: rest.iter().any(|score| score.is_nan()),
+    }
+}
+
+impl Extent {
+    fn or_nan(self, any_nan: bool) -> Self {
+        Extent {
+            any_nan: self.any_nan || any_nan,
+            ..self
+        }
+    }
+}
+
+/// The same in vector instructions, which compilers do not find by themselves.
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::{
+        __m256, _CMP_UNORD_Q, _mm_cvtss_f32, _mm_max_ps, _mm_max_ss, _mm_movehdup_ps, _mm_movehl_ps,
+        _mm256_castps256_ps128, _mm256_cmp_ps, _mm256_extractf128_ps, _mm256_loadu_ps, _mm256_max_ps,
+        _mm256_movemask_ps, _mm256_or_ps, _mm256_setzero_ps,
+    };
+
+    use super::{BLOCK, Extent, finish};
+
+    const LANES: usize = 8;
+
+    #[target_feature(enable = "avx2")]
+    pub fn each_block(scores: &[f32], visit: impl FnMut(&[f32], f32)) -> Extent {
+        let (whole, rest) = scores.as_chunks::<BLOCK>();
+        let mut nan = _mm256_setzero_ps();
+        let extent = finish(whole, rest, visit, |block| {
+            let lanes = |at: usize| load(block, at);
+            // One comparison tells of two whether either is NaN.
+            let two = |at: usize| {
+                let (a, b) = (lanes(at), lanes(at + LANES));
+                (_mm256_max_ps(a, b), _mm256_cmp_ps::<_CMP_UNORD_Q>(a, b))
+            };
+            let four = |at: usize| {
+                let ((a, no_a), (b, no_b)) = (two(at), two(at + 2 * LANES));
+                (_mm256_max_ps(a, b), _mm256_or_ps(no_a, no_b))
+            };
+            let ((a, no_a), (b, no_b)) = (four(0), four(4 * LANES));
+            nan = _mm256_or_ps(nan, _mm256_or_ps(no_a, no_b));
+            largest(_mm256_max_ps(a, b))
+        });
+        extent.or_nan(_mm256_movemask_ps(nan) != 0)
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn load(block: &[f32; BLOCK], at: usize) -> __m256 {
+        let lanes: &[f32; LANES] = block[at..].first_chunk().unwrap_or(&[0.0; LANES]);
+        // SAFETY: as many lanes as are loaded.
+        unsafe { _mm256_loadu_ps(lanes.as_ptr()) }
+    }
+
+    /// The largest of the lanes.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn largest(lanes: __m256) -> f32 {
+        let four = _mm_max_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps::<1>(lanes));
+        let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
     }
 }
 

@@ -41,7 +41,7 @@ pub fn without_comments(text: &str) -> String {
 }
 
 /// The source files, in the order in which their items stand in the header.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
     "version",
     "status",
     "error",
@@ -59,6 +59,7 @@ const SOURCES: [&str; 19] = [
     "pipeline",
     "run",
     "run_values",
+    "sampling",
     "run_media",
     "tokenizer",
 ];

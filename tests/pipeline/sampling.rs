@@ -1,12 +1,14 @@
 //! How a run chooses tokens: by the package's defaults and by its own settings.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use oxpipe::component::RunControl;
+use oxpipe::component::{ComponentSession, RunControl, SharedBytes};
 use oxpipe::generation::{SampleError, SamplingOptions};
+use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, RequestError, Run, RunSettings};
 
-use super::fake::{continuation, language_model};
+use super::fake::{DECODER_METADATA, continuation, decoder, language_model, runtime};
 
 const PROMPT: [i32; 5] = [3, 1, 4, 1, 5];
 
@@ -182,4 +184,22 @@ fn no_token_left_is_an_error_and_the_run_goes_on() {
     let error = far.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("suppress_tokens"), "{error}");
+}
+
+/// What a package says and nobody does is a warning, unless it is the value that does nothing.
+#[test]
+fn what_is_not_done_is_a_warning() {
+    let yaml = format!(
+        "{DECODER_METADATA}generation: {{penalty_alpha: 0.6, forced_bos_token_id: 3, sequence_bias: [], \
+         encoder_repetition_penalty: 1, epsilon_cutoff: 0}}\n"
+    );
+    let file: SharedBytes = Arc::new(yaml.into_bytes());
+    let source = PackageSource::Files(vec![("inference_metadata.yaml".into(), file)]);
+    let (runtime, log) = runtime();
+    let sessions: Vec<(String, Box<dyn ComponentSession>)> = vec![("model".into(), Box::new(decoder()))];
+    Pipeline::with_sessions(&runtime, &source, sessions).unwrap();
+    let warned: Vec<String> = log.lock().unwrap().iter().map(|(_, line)| line.clone()).collect();
+    let about = |name: &str| warned.iter().filter(|line| line.contains(name)).count();
+    assert_eq!((about("generation.penalty_alpha"), about("generation.forced_bos_token_id")), (1, 1));
+    assert_eq!(warned.iter().filter(|line| line.contains("not done by this version")).count(), 2);
 }
