@@ -513,6 +513,16 @@ static void hosts_choice(const oxp::pipeline &pipeline)
     }));
     FAILS(OXP_ERR_CANCELLED, "sampler", run.step());
 #endif
+    auto searching = TAKE(oxp::run_options::create());
+    TAKE(searching.set("num_beams", 3));
+    TAKE(searching.set("max_tokens", 3));
+    auto searched = TAKE(oxp::run::create(pipeline, searching));
+    TAKE(searched.set_input("vision_encoder.pixel_values", black, {1, 8}));
+    TAKE(searched.append_tokens({3}));
+    CHECK(TAKE(searched.generate_all()) == oxp::finish_reason::max_tokens);
+    CHECK(TAKE(searched.sequence_count()) == 1 && TAKE(searched.get_sequence(0)).tokens == ids({4, 5, 6}));
+    FAILS(OXP_ERR_INVALID_ARGUMENT, "no sequence 1", searched.get_sequence(1));
+
     auto options = TAKE(oxp::run_options::create());
     TAKE(options.set("logprobs", 2));
     auto explained = TAKE(oxp::run::create(pipeline, options));

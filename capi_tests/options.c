@@ -116,6 +116,13 @@ static void sampling(oxp_options *options)
     range(options, "min_length", "0", "4294967295", "-1", "4294967296", "a whole number from 0 to 4294967295");
     range(options, "min_new_tokens", "0", "4294967295", "-1", "4294967296", "a whole number from 0 to 4294967295");
     range(options, "logprobs", "0", "1000", "-1", "1001", "a whole number from 0 to 1000");
+    range(options, "num_beams", "1", "64", "0", "65", "a whole number from 1 to 64");
+    range(options, "num_return_sequences", "1", "64", "0", "65", "a whole number from 1 to 64");
+    range(options, "num_beam_groups", "1", "64", "0", "65", "a whole number from 1 to 64");
+    range(options, "length_penalty", "-100", "100", "-101", "101", "a number from -100 to 100");
+    range(options, "diversity_penalty", "0", "100", "-1", "101", "a number from 0 to 100");
+    good(options, "early_stopping", "never");
+    bad(options, "early_stopping", "0", "\"true\", \"false\" or \"never\"");
     good(options, "do_sample", "true");
     bad(options, "do_sample", "yes", "\"true\" or \"false\"");
     good(options, "logit_bias", "");

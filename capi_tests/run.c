@@ -352,6 +352,47 @@ static void logprobs(void)
     oxp_options_free(options);
 }
 
+/* The most probable answers of three tokens: each token is followed by the next with e / (e + 7). */
+static void beams(void)
+{
+    static const char *const keys[3] = {"num_beams", "num_return_sequences", "max_tokens"};
+    static const char *const values[3] = {"3", "2", "3"};
+    static const int32_t prompt[1] = {3}, best[4] = {3, 4, 5, 6};
+    oxp_options *options = NULL;
+    oxp_run *run = NULL;
+    oxp_event event = OXP_EVENT_INIT;
+    oxp_tensor_in pixels = image(black);
+    uint32_t reason = 0;
+    uint64_t count = 9, needed = 0;
+    int32_t tokens[3] = {0, 0, 0};
+    double score = 0;
+    int i;
+
+    MUST(oxp_options_create(OXP_OPTIONS_RUN, &options, ERR));
+    for (i = 0; i < 3; i++)
+        OK(oxp_options_set(options, keys[i], NT, values[i], NT, ERR));
+    MUST(oxp_run_create(pipeline, options, &run, ERR));
+    OK(oxp_run_set_input(run, "vision_encoder.pixel_values", NT, &pixels, ERR));
+    OK(oxp_run_append_tokens(run, prompt, 1, ERR));
+    OK(oxp_run_get_sequence_count(run, &count, ERR));
+    CHECK(count == 0);
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "num_beams 1", oxp_run_step(run, &event, NULL, ERR));
+    OK(oxp_run_generate(run, &reason, NULL, NULL, NULL, ERR));
+    CHECK(reason == OXP_FINISH_MAX_TOKENS);
+    tokens_are(run, best, 4);
+    OK(oxp_run_get_sequence_count(run, &count, ERR));
+    CHECK(count == 2);
+    EXPECT(OXP_ERR_BUFFER_TOO_SMALL, "holds 2", oxp_run_sequence_copy(run, 0, tokens, 2, &needed, NULL, ERR));
+    OK(oxp_run_sequence_copy(run, 0, tokens, 3, &needed, &score, ERR));
+    CHECK(needed == 3 && memcmp(tokens, best + 1, sizeof tokens) == 0);
+    CHECK(fabs(score - (1 - log(7 + exp(1.0)))) < 1e-5);
+    OK(oxp_run_sequence_copy(run, 1, NULL, 0, &needed, &score, ERR));
+    CHECK(needed >= 1 && score < 1 - log(7 + exp(1.0)));
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "no sequence 2", oxp_run_sequence_copy(run, 2, tokens, 3, &needed, NULL, ERR));
+    oxp_run_free(run);
+    oxp_options_free(options);
+}
+
 static void phases(void)
 {
     oxp_run *run = start("2");
@@ -554,6 +595,7 @@ int main(int argc, char **argv)
     sampling();
     host_callbacks();
     logprobs();
+    beams();
     phases();
     generating();
     texts();

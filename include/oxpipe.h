@@ -385,6 +385,14 @@
  * and one is drawn: the first, by ids, at which the probabilities add up to more than a number from
  * 0 to 1 that depends on "seed" and on how many tokens there are before it, and on nothing else
  * (Philox4x32-10; src/generation/random.rs has the counter).
+ *   "num_beams"       1 to 64, default 1. Above, oxp_run_generate searches for the most probable
+ *                     sequences, greedily, with so many beams; oxp_run_step does not step then.
+ *                     "num_return_sequences" (1 to num_beams, default 1) are kept, for
+ *                     oxp_run_sequence_copy; a finished one's sum of log p is divided by its
+ *                     length ^ "length_penalty" (-100 to 100, default 1); "early_stopping" is
+ *                     "true" (as soon as there are as many as beams), "false" (when the best
+ *                     beam is no better, the default) or "never" (when none can be better).
+ *                     "num_beam_groups" 1 and "diversity_penalty" 0 alone: no groups
  *   "logprobs"        0 to 1000: how many of the most probable tokens oxp_run_get_logprobs
  *                     gives for each step; default: none, and not the chosen one's
  */
@@ -431,6 +439,13 @@
 #define OXP_FINISH_MAX_TOKENS 2
 #define OXP_FINISH_CONTEXT_FULL 3
 #define OXP_FINISH_COMPLETED 4
+
+/**
+ * Which probabilities: those of the model's logits under softmax, or those that a token is drawn by,
+ * after all processors and samplers (greedy, after all processors).
+ */
+#define OXP_LOGPROBS_RAW 0
+#define OXP_LOGPROBS_PROCESSED 1
 
 /** Roles of special tokens: begin of sequence, end of sequence, padding, unknown, separator. */
 #define OXP_TOKEN_BOS 1
@@ -812,6 +827,37 @@ typedef struct oxp_run_stats {
   /** Bytes that the KV buffers take, in use or reserved. */
   uint64_t kv_bytes;
 } oxp_run_stats;
+
+/**
+ * A host's own processor of logits: it may change the `count` logits, one for each token of the
+ * vocabulary, before all processors of the library. `tokens` are the run's so far, `token_count` of
+ * them. All are borrowed until it returns. Called on the thread of the call that chooses a token.
+ * Returns 0 to go on; anything else ends that call with OXP_ERR_CANCELLED, and the run is as it was
+ * before the choice. Calls on the run itself fail with OXP_ERR_BUSY.
+ */
+typedef int32_t (*oxp_logits_fn)(void *user_data,
+                                 float *logits,
+                                 uint64_t count,
+                                 const int32_t *tokens,
+                                 uint64_t token_count);
+
+/**
+ * A host's own choice of a token, in the place of the library's: `logprobs` are the natural logarithms
+ * of the `count` tokens' probabilities after all processors and samplers, -inf for those that are
+ * ruled out; `token` gets the token's id. Otherwise as oxp_logits_fn.
+ */
+typedef int32_t (*oxp_sampler_fn)(void *user_data,
+                                  const float *logprobs,
+                                  uint64_t count,
+                                  const int32_t *tokens,
+                                  uint64_t token_count,
+                                  int32_t *token);
+
+/** A token id, and the natural logarithm of its probability. */
+typedef struct oxp_token_logprob {
+  int32_t token;
+  float logprob;
+} oxp_token_logprob;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1585,6 +1631,75 @@ oxp_status oxp_run_tokens_copy(oxp_run *run,
 oxp_status oxp_run_get_stats(oxp_run *run,
                              oxp_run_stats *stats,
                              oxp_error **err);
+
+/**
+ * Sets the host's processor of logits, which acts on each choice of a token from now on; NULL takes
+ * the one away that there is. `free_user_data`, which may be NULL, is called once with `user_data`
+ * when another is set, when the run is freed, or when this call fails.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_set_logits_hook(oxp_run *run,
+                                   oxp_logits_fn hook,
+                                   void *user_data,
+                                   oxp_free_fn free_user_data,
+                                   oxp_error **err);
+
+/**
+ * Sets the host's sampler, which makes each choice of a token from now on; NULL takes the one away
+ * that there is. `free_user_data` as in oxp_run_set_logits_hook. A token that it gives outside of the
+ * vocabulary is OXP_ERR_INVALID_ARGUMENT of the call that chooses.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_set_sampler(oxp_run *run,
+                               oxp_sampler_fn sampler,
+                               void *user_data,
+                               oxp_free_fn free_user_data,
+                               oxp_error **err);
+
+/**
+ * The probabilities of the last token that was chosen, of an OXP_LOGPROBS_ kind, in a run with the
+ * option "logprobs". `logprob`, which may be NULL, gets the chosen token's. `top` gets as many of the
+ * most probable tokens as the option says, or as are left, descending, among equals the lowest id
+ * first; `count` gets their number. Borrowed until the next call on the run that changes it, or until
+ * the run is freed.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (`distribution`), OXP_ERR_INVALID_STATE (no token was chosen yet,
+ * or the option is not set), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_get_logprobs(oxp_run *run,
+                                uint32_t distribution,
+                                float *logprob,
+                                const oxp_token_logprob **top,
+                                uint64_t *count,
+                                oxp_error **err);
+
+/**
+ * How many sequences the last beam search of the run found: of "num_beams" above 1, which
+ * oxp_run_generate searches. 0 before one.
+ *
+ * Errors: OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_get_sequence_count(oxp_run *run, uint64_t *count, oxp_error **err);
+
+/**
+ * One of the sequences that the last beam search of the run found, the best being number 0, which is
+ * the run's answer: the ids of the answer, an end token included, into `buffer` of `capacity` ids;
+ * `needed` gets their number. Too small a buffer is left untouched; NULL with capacity 0 asks.
+ * `score`, which may be NULL, gets the sum of the logarithms of its tokens' probabilities, divided by
+ * its length to the power of "length_penalty".
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (`index`), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_sequence_copy(oxp_run *run,
+                                 uint64_t index,
+                                 int32_t *buffer,
+                                 uint64_t capacity,
+                                 uint64_t *needed,
+                                 double *score,
+                                 oxp_error **err);
 
 /**
  * Adds an image to those of the run: a JPEG, PNG, WebP or BMP file of `data_len` bytes at

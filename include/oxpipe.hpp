@@ -2279,6 +2279,33 @@ public:
         return detail::give(status, owned,
                             logprobs{chosen, span<const oxp_token_logprob>(top, static_cast<std::size_t>(count))});
     }
+    /** An answer that a beam search found, and its score. */
+    struct sequence {
+        std::vector<std::int32_t> tokens;
+        double score = 0;
+    };
+    /** oxp_run_get_sequence_count: how many the last beam search found. */
+    [[nodiscard]] returns<std::uint64_t> sequence_count()
+    {
+        oxp_error *owned = nullptr;
+        std::uint64_t count = 0;
+        const oxp_status status = oxp_run_get_sequence_count(get(), &count, &owned);
+        return detail::give(status, owned, count);
+    }
+    /** oxp_run_sequence_copy: one of them, 0 being the best, which is the run's answer. */
+    [[nodiscard]] returns<sequence> get_sequence(std::uint64_t index)
+    {
+        oxp_error *owned = nullptr;
+        sequence found;
+        std::uint64_t needed = 0;
+        oxp_status status = oxp_run_sequence_copy(get(), index, nullptr, 0, &needed, &found.score, &owned);
+        if (status == OXP_ERR_BUFFER_TOO_SMALL || (status == OXP_OK && needed > 0)) {
+            oxp_error_free(std::exchange(owned, nullptr));
+            found.tokens.resize(static_cast<std::size_t>(needed));
+            status = oxp_run_sequence_copy(get(), index, found.tokens.data(), needed, &needed, &found.score, &owned);
+        }
+        return detail::give(status, owned, std::move(found));
+    }
     /** oxp_run_force_token: makes `token` the choice from the current logits. */
     returns<event> force_token(std::int32_t token)
     {

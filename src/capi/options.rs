@@ -135,6 +135,14 @@ pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 /// and one is drawn: the first, by ids, at which the probabilities add up to more than a number from
 /// 0 to 1 that depends on "seed" and on how many tokens there are before it, and on nothing else
 /// (Philox4x32-10; src/generation/random.rs has the counter).
+///   "num_beams"       1 to 64, default 1. Above, oxp_run_generate searches for the most probable
+///                     sequences, greedily, with so many beams; oxp_run_step does not step then.
+///                     "num_return_sequences" (1 to num_beams, default 1) are kept, for
+///                     oxp_run_sequence_copy; a finished one's sum of log p is divided by its
+///                     length ^ "length_penalty" (-100 to 100, default 1); "early_stopping" is
+///                     "true" (as soon as there are as many as beams), "false" (when the best
+///                     beam is no better, the default) or "never" (when none can be better).
+///                     "num_beam_groups" 1 and "diversity_penalty" 0 alone: no groups
 ///   "logprobs"        0 to 1000: how many of the most probable tokens oxp_run_get_logprobs
 ///                     gives for each step; default: none, and not the chosen one's
 pub const OXP_OPTIONS_RUN: u32 = 4;

@@ -13,7 +13,7 @@ use super::handle;
 use super::memory::{UserData, oxp_free_fn};
 use super::run::{RunObject, oxp_run};
 use super::status::{OXP_ERR_INVALID_STATE, oxp_status};
-use super::strings::Out;
+use super::strings::{Out, copy_out};
 
 /// A host's own processor of logits: it may change the `count` logits, one for each token of the
 /// vocabulary, before all processors of the library. `tokens` are the run's so far, `token_count` of
@@ -196,6 +196,67 @@ pub unsafe extern "C" fn oxp_run_get_logprobs(
             });
             count.set(kept.len() as u64);
             Ok(())
+        })
+    }
+}
+
+/// How many sequences the last beam search of the run found: of "num_beams" above 1, which
+/// oxp_run_generate searches. 0 before one.
+///
+/// Errors: OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_get_sequence_count(
+    run: *mut oxp_run,
+    count: *mut u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard("oxp_run_get_sequence_count", err, || {
+            let count = Out::new(count, 0, "count")?;
+            let run = handle::get::<RunObject>(run, "run")?;
+            let state = run.0.enter()?;
+            count.set(state.run.sequences().len() as u64);
+            Ok(())
+        })
+    }
+}
+
+/// One of the sequences that the last beam search of the run found, the best being number 0, which is
+/// the run's answer: the ids of the answer, an end token included, into `buffer` of `capacity` ids;
+/// `needed` gets their number. Too small a buffer is left untouched; NULL with capacity 0 asks.
+/// `score`, which may be NULL, gets the sum of the logarithms of its tokens' probabilities, divided by
+/// its length to the power of "length_penalty".
+///
+/// Errors: OXP_ERR_INVALID_ARGUMENT (`index`), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER,
+/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_sequence_copy(
+    run: *mut oxp_run,
+    index: u64,
+    buffer: *mut i32,
+    capacity: u64,
+    needed: *mut u64,
+    score: *mut f64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard("oxp_run_sequence_copy", err, || {
+            let needed = Out::new(needed, 0, "needed")?;
+            let score = Out::optional(score, 0.0);
+            let run = handle::get::<RunObject>(run, "run")?;
+            let state = run.0.enter()?;
+            let sequences = state.run.sequences();
+            let found = usize::try_from(index).ok().and_then(|index| sequences.get(index));
+            let found = found.ok_or_else(|| {
+                Failure::argument(format!(
+                    "there is no sequence {index}; the last search found {}",
+                    sequences.len()
+                ))
+            })?;
+            score.set(found.score);
+            copy_out(&found.tokens, None, buffer, capacity, &needed)
         })
     }
 }

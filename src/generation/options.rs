@@ -384,6 +384,19 @@ impl SamplingOptions {
                 });
             }
         }
+        let searches = self.num_beams.is_some_and(|count| count > 1);
+        if searches && self.do_sample.is_none() && asks_to_sample.is_none() {
+            merged.do_sample = Some(false);
+        }
+        for option in SAMPLING_OPTIONS {
+            let needs_beams = option.part == Part::Beams && !matches!(option.name, "num_beams");
+            if needs_beams && option.is_given(&mut caller) && merged.num_beams.unwrap_or(1) == 1 {
+                return Err(OptionError::Contradiction {
+                    name: option.name,
+                    message: "does nothing without \"num_beams\" above 1; give that too".to_owned(),
+                });
+            }
+        }
         if merged.do_sample.is_none() || (self.do_sample.is_none() && asks_to_sample.is_some()) {
             merged.do_sample = Some(asks_to_sample.is_some());
         }

@@ -82,7 +82,7 @@ impl Neutral {
 }
 
 /// What transformers does with tokens and this library does not.
-const NOT_DONE: [(&str, Neutral); 13] = [
+const NOT_DONE: [(&str, Neutral); 14] = [
     ("constraints", Neutral::Empty),
     ("dola_layers", Neutral::Empty),
     ("encoder_no_repeat_ngram_size", Neutral::Number(0.0)),
@@ -92,6 +92,7 @@ const NOT_DONE: [(&str, Neutral); 13] = [
     ("exponential_decay_length_penalty", Neutral::Empty),
     ("force_words_ids", Neutral::Empty),
     ("forced_bos_token_id", Neutral::Empty),
+    ("forced_decoder_ids", Neutral::Empty),
     ("forced_eos_token_id", Neutral::Empty),
     ("guidance_scale", Neutral::Number(1.0)),
     ("penalty_alpha", Neutral::Number(0.0)),

@@ -177,6 +177,14 @@ impl Cache {
         Ok(())
     }
 
+    /// A cache of copies of the rows, between steps.
+    pub fn copied(&self) -> Result<Cache, TensorError> {
+        let mut copy = Cache::new(self.dtype, &self.shape, self.axis, self.buffer);
+        copy.begin(self.view()?, self.capacity)?;
+        copy.commit();
+        Ok(copy)
+    }
+
     /// The memory, for a run of the component that reads it as its input `past`.
     pub fn lend<'c>(&'c mut self, past: &'c str) -> Result<Lent<'c>, TensorError> {
         self.is_lent = true;

@@ -7,6 +7,7 @@
 //! Nothing here reads files or knows which backends exist.
 
 mod backend;
+mod beams;
 mod cache;
 mod convert;
 mod denoise;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::component::{RunControl, TensorView};
 use crate::generation::{
-    FinishReason, HostSampler, LogitsHook, Logprobs, Sampler, StopConditions, log_probability,
+    BeamSequence, Beams, FinishReason, HostSampler, LogitsHook, Logprobs, Sampler, StopConditions,
+    log_probability,
 };
 use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec, TokenLoop};
 
@@ -45,7 +46,7 @@ pub struct RunStats {
 pub struct Run {
     pub(super) pipeline: Pipeline,
     pub(super) settings: RunSettings,
-    stop: StopConditions,
+    pub(super) stop: StopConditions,
     pub(super) transcript: Transcript,
     pub(super) pool: Pool,
     pub(super) activity: Activity,
@@ -67,6 +68,10 @@ pub struct Run {
     /// The last token was chosen from the current logits.
     pub(super) logits_are_used: bool,
     pub(super) sampler: Sampler,
+    /// How beams are searched, if they are.
+    beams: Option<Beams>,
+    /// What the last search found.
+    pub(super) sequences: Vec<BeamSequence>,
     /// The frames, in a nested package.
     pub(super) frames: Frames,
     /// Tokens that the last pass fed.
@@ -106,6 +111,7 @@ impl Run {
         let embeds = spec.nested.is_some_and(|nested| nested.pre_embedder.is_some());
         check_settings(settings, decoder, keeps_cache, embeds)?;
         let steps = Steps::of_all(spec, settings)?;
+        let (sampler, beams) = sampler(settings, spec)?;
         let max_tokens = settings.max_tokens.or(spec.max_tokens);
         let mut pool = Pool::new(spec)?;
         for (iteration, steps) in spec.iterations.iter().zip(&steps) {
@@ -137,7 +143,9 @@ impl Run {
             next_logits: Vec::new(),
             has_logits: false,
             logits_are_used: false,
-            sampler: sampler(settings, spec)?,
+            sampler,
+            beams,
+            sequences: Vec::new(),
             frames: Frames::default(),
             last_span: 0,
             stats: RunStats::default(),
@@ -247,6 +255,16 @@ impl Run {
                 ..self.event(None, String::new(), 0.0, timings)
             });
         };
+        if let Some(beams) = self.beams {
+            return Err(RequestError::InvalidSetting {
+                what: "num_beams",
+                message: format!(
+                    "{} beams are searched as a whole, by generate; to step, make the run with num_beams 1",
+                    beams.count
+                ),
+            }
+            .into());
+        }
         self.refuse_full()?;
         let timings = self.feed(token_loop, control)?;
         let choice = self.choose(token_loop)?;
@@ -257,13 +275,28 @@ impl Run {
         self.accept(id, choice.logprob, timings)
     }
 
-    /// Steps until the run is finished or `on_event` breaks; `None` in that case. `on_event` may
+    /// Appends a token of a beam, which is no step of the run.
+    pub(super) fn take(&mut self, token: i32) -> Result<(), PipelineError> {
+        self.transcript.choose(token, false)?;
+        self.logits_are_used = true;
+        self.pool.output_ids.clear();
+        Ok(())
+    }
+
+    /// Steps until the run is finished or `on_event` breaks; `None` in that case. With the option
+    /// `num_beams` above 1 it searches as many beams instead, and then tells the tokens of the best
+    /// [sequence](Self::sequences). `on_event` may
     /// look at the run, at an iterative package's [`latents`](Self::latents) for one.
     pub fn generate(
         &mut self,
         control: &RunControl,
         on_event: &mut dyn FnMut(&Run, &Event) -> ControlFlow<()>,
     ) -> Result<Option<FinishReason>, PipelineError> {
+        if let Some(beams) = self.beams {
+            self.refuse_finished()?;
+            self.refuse_full()?;
+            return self.generate_beams(beams, control, on_event);
+        }
         loop {
             let event = self.step(control)?;
             let go_on = on_event(self, &event);
@@ -345,7 +378,7 @@ impl Run {
 
     /// Appends the chosen token, or puts it in the place of the one that has been chosen from
     /// the same logits, and says what that means.
-    fn accept(&mut self, id: i32, logprob: f32, timings: Timings) -> Result<Event, PipelineError> {
+    pub(super) fn accept(&mut self, id: i32, logprob: f32, timings: Timings) -> Result<Event, PipelineError> {
         let instead = self.logits_are_used;
         let more = u64::from(!instead);
         let in_turn = self.transcript.chosen_in_turn() + more;

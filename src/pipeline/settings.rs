@@ -1,6 +1,6 @@
 //! How a run generates, and which of that fits a package.
 
-use crate::generation::{OptionError, Sampler, SamplingOptions};
+use crate::generation::{Beams, OptionError, Sampler, SamplingOptions};
 use crate::package::{ComponentSpec, PipelineSpec};
 
 use super::RequestError;
@@ -114,7 +114,10 @@ pub(super) fn check_settings(
 }
 
 /// What chooses the tokens of a run, by its settings and the package's defaults.
-pub(super) fn sampler(settings: &RunSettings, spec: &PipelineSpec) -> Result<Sampler, RequestError> {
+pub(super) fn sampler(
+    settings: &RunSettings,
+    spec: &PipelineSpec,
+) -> Result<(Sampler, Option<Beams>), RequestError> {
     let own = &settings.sampling;
     if spec.token_loop.is_none()
         && let Some(what) = own.given()
@@ -125,8 +128,18 @@ pub(super) fn sampler(settings: &RunSettings, spec: &PipelineSpec) -> Result<Sam
         });
     }
     let options = own.over(&spec.generation.sampling).map_err(invalid)?;
+    let beams = match spec.token_loop {
+        Some(_) => Beams::new(&options).map_err(invalid)?,
+        None => None,
+    };
+    if beams.is_some() && spec.nested.is_some() {
+        return Err(RequestError::InvalidSetting {
+            what: "num_beams",
+            message: format!("beams are searched over text; this package is {}", spec.strategy),
+        });
+    }
     let seed = settings.seed.or(spec.generation.seed).unwrap_or(0);
-    Ok(Sampler::new(&options, seed, &spec.eos_token_ids))
+    Ok((Sampler::new(&options, seed, &spec.eos_token_ids), beams))
 }
 
 fn invalid(error: OptionError) -> RequestError {

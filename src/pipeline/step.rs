@@ -292,7 +292,7 @@ impl Run {
 }
 
 /// The error of logits of a component that no token was chosen from.
-fn no_choice(component: String, error: SampleError) -> RequestError {
+pub(super) fn no_choice(component: String, error: SampleError) -> RequestError {
     match error {
         SampleError::Nan { index } => RequestError::NanLogits { component, index },
         SampleError::Empty => RequestError::EmptyLogits { component },

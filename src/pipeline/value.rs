@@ -35,6 +35,15 @@ impl Value {
         self.set = false;
     }
 
+    /// A copy of the value.
+    pub fn copied(&self) -> Result<Value, TensorError> {
+        let mut copy = Value::default();
+        if let Some(view) = self.view() {
+            copy.take_result(OutputResult::Owned(view.to_tensor()?))?;
+        }
+        Ok(copy)
+    }
+
     pub fn view(&self) -> Option<TensorView<'_>> {
         if !self.set {
             return None;

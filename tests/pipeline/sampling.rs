@@ -200,6 +200,18 @@ fn what_is_not_done_is_a_warning() {
     Pipeline::with_sessions(&runtime, &source, sessions).unwrap();
     let warned: Vec<String> = log.lock().unwrap().iter().map(|(_, line)| line.clone()).collect();
     let about = |name: &str| warned.iter().filter(|line| line.contains(name)).count();
-    assert_eq!((about("generation.penalty_alpha"), about("generation.forced_bos_token_id")), (1, 1));
-    assert_eq!(warned.iter().filter(|line| line.contains("not done by this version")).count(), 2);
+    assert_eq!(
+        (
+            about("generation.penalty_alpha"),
+            about("generation.forced_bos_token_id")
+        ),
+        (1, 1)
+    );
+    assert_eq!(
+        warned
+            .iter()
+            .filter(|line| line.contains("not done by this version"))
+            .count(),
+        2
+    );
 }

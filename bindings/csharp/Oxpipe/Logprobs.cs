@@ -16,6 +16,21 @@ namespace Oxpipe
         public float Logprob { get; }
     }
 
+    /// <summary>An answer that a beam search found.</summary>
+    public sealed class BeamSequence
+    {
+        internal BeamSequence(IReadOnlyList<int> tokens, double score)
+        {
+            Tokens = tokens;
+            Score = score;
+        }
+
+        public IReadOnlyList<int> Tokens { get; }
+
+        /// <summary>The sum of the logarithms of the probabilities, divided by length ^ length_penalty.</summary>
+        public double Score { get; }
+    }
+
     /// <summary>What a token was chosen by.</summary>
     public sealed class TokenLogprobs
     {

@@ -66,6 +66,8 @@ namespace Oxpipe
         internal const uint OXP_FINISH_MAX_TOKENS = 2;
         internal const uint OXP_FINISH_CONTEXT_FULL = 3;
         internal const uint OXP_FINISH_COMPLETED = 4;
+        internal const uint OXP_LOGPROBS_RAW = 0;
+        internal const uint OXP_LOGPROBS_PROCESSED = 1;
         internal const uint OXP_TOKEN_BOS = 1;
         internal const uint OXP_TOKEN_EOS = 2;
         internal const uint OXP_TOKEN_PAD = 3;
@@ -80,6 +82,18 @@ namespace Oxpipe
 
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate int oxp_run_generate_on_event_delegate(void* user_data, oxp_event* @event);
+
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate int oxp_run_set_logits_hook_hook_delegate(void* user_data, float* logits, ulong count, int* tokens, ulong token_count);
+
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate int oxp_run_set_sampler_sampler_delegate(void* user_data, float* logprobs, ulong count, int* tokens, ulong token_count, int* token);
+
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate void oxp_run_set_logits_hook_free_user_data_delegate(void* user_data);
+
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate void oxp_run_set_sampler_free_user_data_delegate(void* user_data);
 
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate void oxp_runtime_create_free_user_data_delegate(void* user_data);
@@ -293,6 +307,21 @@ namespace Oxpipe
 
         [DllImport(__DllName, EntryPoint = "oxp_run_get_stats", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_get_stats(oxp_run* run, oxp_run_stats* stats, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_run_set_logits_hook", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_set_logits_hook(oxp_run* run, oxp_run_set_logits_hook_hook_delegate hook, void* user_data, oxp_run_set_logits_hook_free_user_data_delegate free_user_data, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_run_set_sampler", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_set_sampler(oxp_run* run, oxp_run_set_sampler_sampler_delegate sampler, void* user_data, oxp_run_set_sampler_free_user_data_delegate free_user_data, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_run_get_logprobs", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_get_logprobs(oxp_run* run, uint distribution, float* logprob, oxp_token_logprob** top, ulong* count, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_run_get_sequence_count", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_get_sequence_count(oxp_run* run, ulong* count, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_run_sequence_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_sequence_copy(oxp_run* run, ulong index, int* buffer, ulong capacity, ulong* needed, double* score, oxp_error** err);
 
         [DllImport(__DllName, EntryPoint = "oxp_run_add_image", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_add_image(oxp_run* run, void* data, ulong data_len, oxp_cancel* cancel, oxp_error** err);
@@ -572,6 +601,13 @@ namespace Oxpipe
         public ulong prefill_ns;
         public ulong decode_ns;
         public ulong kv_bytes;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe partial struct oxp_token_logprob
+    {
+        public int token;
+        public float logprob;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -332,6 +332,34 @@ namespace Oxpipe
             }
         }
 
+        /// <summary>The answers that the last beam search found, the best first, which is the run's; with their scores.</summary>
+        public IReadOnlyList<BeamSequence> GetSequences()
+        {
+            using (var call = new Call(this))
+            {
+                oxp_run* run = call.Run;
+                ulong count;
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_get_sequence_count(run, &count, &error), error);
+                var all = new BeamSequence[checked((int)count)];
+                for (int at = 0; at < all.Length; at++)
+                {
+                    ulong index = (ulong)at;
+                    double score = 0;
+                    int[] tokens = Calls.Ids((int* buffer, ulong capacity, ulong* needed, oxp_error** failure) =>
+                    {
+                        double found;
+                        int status = NativeMethods.oxp_run_sequence_copy(
+                            run, index, buffer, capacity, needed, &found, failure);
+                        score = found;
+                        return status;
+                    });
+                    all[at] = new BeamSequence(tokens, score);
+                }
+                return all;
+            }
+        }
+
         /// <summary>Keeps the first tokens and forgets the others. 0 starts over; inputs stay set.</summary>
         public void Rewind(long length)
         {

@@ -24,6 +24,7 @@ static class RunTests
             Errors();
             Overlap();
             HostsChoice();
+            Beams();
         }
     }
 
@@ -60,6 +61,22 @@ static class RunTests
             Check.That(raw.Chosen == step.LogProbability && raw.Top.Count == 2 && raw.Top[0].Token == 4);
             TokenLogprobs processed = run.GetLogprobs(processed: true);
             Check.That(processed.Chosen == 0 && processed.Top.Count == 1);
+        }
+    }
+
+    private static void Beams()
+    {
+        using (var options = new RunOptions { ["num_beams"] = "3", ["num_return_sequences"] = "2", ["max_tokens"] = "3" })
+        using (Run run = pipeline.CreateRun(options))
+        {
+            run.SetInput("vision_encoder.pixel_values", new float[8], 1, 8);
+            run.AppendTokens(new[] { 3 });
+            Check.Equal(run.GetSequences().Count, 0);
+            Check.Equal(run.Generate(), FinishReason.MaxTokens);
+            IReadOnlyList<BeamSequence> sequences = run.GetSequences();
+            Check.Equal(sequences.Count, 2);
+            Check.Same(sequences[0].Tokens.ToArray(), new[] { 4, 5, 6 });
+            Check.That(sequences[0].Score > sequences[1].Score);
         }
     }
 
