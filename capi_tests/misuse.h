@@ -29,6 +29,9 @@ static struct {
     oxp_outputs *outputs;
     oxp_pipeline *pipeline;
     oxp_run *run;
+    /* One that chose a token with the option "logprobs", and one that searched beams. */
+    oxp_run *chosen;
+    oxp_run *searched;
     oxp_tokenizer *tokenizer;
     oxp_decode_stream *stream;
     oxp_chat_template *chat_template;
@@ -73,6 +76,9 @@ static struct {
     const char *text2;
     uint64_t text2_len;
     const float *logits;
+    float logprob;
+    double score;
+    const oxp_token_logprob *top;
     oxp_port_info port;
     oxp_session_stats session_stats;
     oxp_component_info component;
@@ -202,6 +208,21 @@ static void fresh(void)
     MUST(oxp_run_forward(f.run, NULL, ERR));
 }
 
+/* A run of at most two tokens with one option, and an image and a prompt. */
+static oxp_run *run_with(const char *key, const char *value)
+{
+    oxp_options *options = make_options(OXP_OPTIONS_RUN);
+    oxp_run *run = NULL;
+    MUST(oxp_options_set(options, key, NT, value, NT, ERR));
+    MUST(oxp_options_set(options, "max_tokens", NT, "2", NT, ERR));
+    MUST(oxp_run_create(f.pipeline, options, &run, ERR));
+    oxp_options_free(options);
+    MUST(oxp_run_set_input(run, "vision_encoder.pixel_values", NT, &f.pixel_tensor, ERR));
+    MUST(oxp_run_append_tokens(run, f.tokens, 1, ERR));
+    MUST(oxp_run_generate(run, NULL, NULL, NULL, NULL, ERR));
+    return run;
+}
+
 static void set_up(const char *models, const char *package, const char *backend)
 {
     static const int64_t eight[1] = {8};
@@ -251,6 +272,8 @@ static void set_up(const char *models, const char *package, const char *backend)
     MUST(oxp_pipeline_open(f.runtime, f.package_path, NT, f.pipeline_options, &f.pipeline, NULL, NULL, NULL, ERR));
     MUST(oxp_tokenizer_open_pipeline(f.pipeline, &f.tokenizer, ERR));
     MUST(oxp_chat_template_open_pipeline(f.pipeline, &f.chat_template, ERR));
+    f.chosen = run_with("logprobs", "2");
+    f.searched = run_with("num_beams", "2");
 
     /* The freed ones. */
     CHECK(oxp_options_create(0, &freed.options, &freed.error) == OXP_ERR_INVALID_ARGUMENT);
@@ -292,6 +315,8 @@ static void tear_down(void)
     oxp_outputs_free(f.outputs);
     oxp_pipeline_free(f.pipeline);
     oxp_run_free(f.run);
+    oxp_run_free(f.chosen);
+    oxp_run_free(f.searched);
     oxp_tokenizer_free(f.tokenizer);
     oxp_decode_stream_free(f.stream);
     oxp_chat_template_free(f.chat_template);

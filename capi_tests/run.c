@@ -258,7 +258,7 @@ static void free_hook(void *user_data)
 /* Makes token 1 the most probable one. */
 static int32_t change_logits(void *user_data, float *logits, uint64_t count, const int32_t *tokens, uint64_t token_count)
 {
-    struct hook *const hook = user_data;
+    struct hook *const hook = (struct hook *)user_data;
     hook->calls += 1;
     CHECK(count == 8 && logits[4] == 1 && token_count == 1 && tokens[0] == 3);
     logits[1] = 9;
@@ -270,7 +270,7 @@ static oxp_run *hooked;
 static int32_t choose(void *user_data, const float *logprobs, uint64_t count, const int32_t *tokens,
                       uint64_t token_count, int32_t *token)
 {
-    struct hook *const hook = user_data;
+    struct hook *const hook = (struct hook *)user_data;
     hook->calls += 1;
     CHECK(count == 8 && token_count >= 1 && tokens[0] == 3 && isinf(logprobs[0]) && logprobs[4] < 0);
     EXPECT(OXP_ERR_BUSY, "another call", oxp_run_rewind(hooked, 0, ERR));

@@ -41,7 +41,7 @@ const WITHOUT_STATUS: [(&str, &str); 11] = [
 
 /// Pointers that may be NULL, by function (a prefix) and parameter. Out-lengths beside
 /// borrowed text are recognised by their type.
-const NULLABLE: [(&str, &str); 19] = [
+const NULLABLE: [(&str, &str); 23] = [
     ("oxp_runtime_create", "options"),
     ("oxp_runtime_create", "user_data"),
     ("oxp_session_open", "runtime"),
@@ -57,6 +57,10 @@ const NULLABLE: [(&str, &str); 19] = [
     ("oxp_run_append_text", "token_count"),
     ("oxp_run_generate", "finish_reason"),
     ("oxp_run_generate", "user_data"),
+    ("oxp_run_set_logits_hook", "user_data"),
+    ("oxp_run_set_sampler", "user_data"),
+    ("oxp_run_get_logprobs", "logprob"),
+    ("oxp_run_sequence_copy", "score"),
     ("oxp_tokenizer_open_memory", "config"),
     ("oxp_tokenizer_get_special", "text"),
     ("oxp_chat_template_create", "tokenizer"),
@@ -100,6 +104,12 @@ impl Function {
             ("const oxp_options *", _) if function.starts_with("oxp_pipeline") => "f.pipeline_options",
             ("const oxp_options *", _) if function.starts_with("oxp_run_") => "f.run_options",
             ("oxp_options *", _) => "f.session_options",
+            ("oxp_run *", _) if function == "oxp_run_get_logprobs" => "f.chosen",
+            ("oxp_run *", _) if function.starts_with("oxp_run_sequence") => "f.searched",
+            ("uint32_t", "distribution") => "OXP_LOGPROBS_RAW",
+            ("float *", "logprob") => "&f.logprob",
+            ("double *", "score") => "&f.score",
+            ("const oxp_token_logprob **", _) => "&f.top",
             ("uint32_t", "kind") => "OXP_OPTIONS_RUN",
             ("uint32_t", "backend") => "OXP_BACKEND_NATIVE",
             ("uint32_t", "role") => "OXP_TOKEN_EOS",
@@ -184,7 +194,9 @@ impl Function {
         // `capacity` that JSON and chat prompts fit as well.
         match (name.as_str(), function) {
             ("capacity", function)
-                if !function.ends_with("encode_copy") && !function.ends_with("tokens_copy") =>
+                if !["encode_copy", "tokens_copy", "sequence_copy"]
+                    .iter()
+                    .any(|ids| function.ends_with(ids)) =>
             {
                 "sizeof f.buffer".to_owned()
             }

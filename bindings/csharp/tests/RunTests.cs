@@ -45,7 +45,7 @@ static class RunTests
             Check.Throws<InvalidOperationException>(() => run.Generate());
             run.SetLogitsHook(null);
             Check.Equal(run.Step().Token, 3);
-            run.SetSampler((logprobs, tokens) => logprobs.Length == 8 && tokens[0] == 3 ? 6 : (int?)null);
+            run.SetSampler((logprobs, tokens) => logprobs.Length == 8 && tokens.ToArray()[0] == 3 ? 6 : (int?)null);
             Check.Equal(run.Step().Token, 6);
             run.SetSampler((logprobs, tokens) => null);
             Check.Fails(Status.Cancelled, "sampler", () => run.Step());
