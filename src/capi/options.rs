@@ -169,7 +169,7 @@ enum Options {
     Runtime(RuntimeSettings),
     Session(SessionOptions),
     Pipeline(PipelineSettings),
-    Run(RunOptions),
+    Run(Box<RunOptions>),
 }
 
 #[derive(Clone, Default)]
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn oxp_options_create(
                 OXP_OPTIONS_RUNTIME => Options::Runtime(RuntimeSettings::default()),
                 OXP_OPTIONS_SESSION => Options::Session(SessionOptions::default()),
                 OXP_OPTIONS_PIPELINE => Options::Pipeline(PipelineSettings::default()),
-                OXP_OPTIONS_RUN => Options::Run(RunOptions::default()),
+                OXP_OPTIONS_RUN => Options::Run(Box::default()),
                 other => {
                     return Err(Failure::argument(format!(
                         "there is no kind {other} of options; the kinds are OXP_OPTIONS_RUNTIME (1), _SESSION \
@@ -594,7 +594,7 @@ pub(super) fn pipeline(options: *const oxp_options) -> Result<PipelineSettings> 
 
 pub(super) fn run(options: *const oxp_options) -> Result<RunOptions> {
     let take = |options: &Options| match options {
-        Options::Run(settings) => Some(settings.clone()),
+        Options::Run(settings) => Some(RunOptions::clone(settings)),
         _ => None,
     };
     read(options, take, "OXP_OPTIONS_RUN")

@@ -134,16 +134,19 @@ enum Part {
     Beams,
 }
 
+/// The place of an option that is a `T`.
+type Place<T> = fn(&mut SamplingOptions) -> &mut Option<T>;
+
 /// Where an option is kept.
 #[derive(Clone, Copy)]
 pub(crate) enum Field {
-    Flag(fn(&mut SamplingOptions) -> &mut Option<bool>),
-    Count(fn(&mut SamplingOptions) -> &mut Option<u64>, u64, u64),
-    Number(fn(&mut SamplingOptions) -> &mut Option<f64>, f64, f64),
-    Tokens(fn(&mut SamplingOptions) -> &mut Option<Vec<i32>>),
-    Words(fn(&mut SamplingOptions) -> &mut Option<Vec<Vec<i32>>>),
-    Biases(fn(&mut SamplingOptions) -> &mut Option<Vec<(i32, f32)>>),
-    Stopping(fn(&mut SamplingOptions) -> &mut Option<EarlyStopping>),
+    Flag(Place<bool>),
+    Count(Place<u64>, u64, u64),
+    Number(Place<f64>, f64, f64),
+    Tokens(Place<Vec<i32>>),
+    Words(Place<Vec<Vec<i32>>>),
+    Biases(Place<Vec<(i32, f32)>>),
+    Stopping(Place<EarlyStopping>),
 }
 
 const MOST_TOKENS: u64 = u32::MAX as u64;

@@ -5,10 +5,12 @@ use std::ops::ControlFlow;
 
 use oxpipe::component::RunControl;
 use oxpipe::generation::{FinishReason, SamplingOptions};
-use oxpipe::pipeline::{Pipeline, Run, RunSettings};
+use oxpipe::pipeline::{Pipeline, PipelineOptions, Run, RunSettings};
 use serde_json::Value;
 
 use super::fake::{Fake, float_tensor, io, open};
+use super::genai::{DECODER, decoder_files};
+use super::tiny;
 
 const VOCABULARY: usize = 12;
 
@@ -199,4 +201,71 @@ fn what_does_not_go_with_beams() {
         .unwrap_err();
     assert!(error.to_string().contains("host's sampler"), "{error}");
     assert_eq!(run.tokens(), [3]);
+}
+
+/// A search whose beams are runs made anew for each step, so that no cache is carried on. All sums are
+/// exact, being those of a few float32 in float64.
+fn without_caches(pipeline: &Pipeline, prompt: &[i32], beams: usize, length: usize) -> Vec<(Vec<i32>, f64)> {
+    let mut running = vec![(Vec::new(), 0.0)];
+    for _ in 0..length {
+        let mut candidates: Vec<(Vec<i32>, f64)> = Vec::new();
+        for (answer, score) in &running {
+            let mut run = tiny::start(pipeline);
+            run.append_tokens(&[prompt, answer].concat()).unwrap();
+            run.forward(&RunControl::default()).unwrap();
+            let logits = run.logits().unwrap();
+            let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
+            for (token, &logit) in logits.iter().enumerate() {
+                let mut longer = answer.clone();
+                longer.push(token as i32);
+                let logprob = (f64::from(logit) - sum.ln()) as f32;
+                candidates.push((longer, score + f64::from(logprob)));
+            }
+        }
+        candidates.sort_by(|a, b| b.1.total_cmp(&a.1));
+        candidates.truncate(beams);
+        running = candidates;
+    }
+    running
+}
+
+#[test]
+fn each_beam_has_its_own_caches_on_each_backend() {
+    for backend in tiny::backends() {
+        let options = PipelineOptions {
+            backend: Some(backend),
+            ..PipelineOptions::default()
+        };
+        let pipeline = tiny::open_with(&decoder_files(DECODER), &options).unwrap();
+        for (prompt, beams) in [(&[3, 5, 2][..], 4), (&[1], 5), (&[7, 7, 4, 0, 6], 2)] {
+            let count = beams.to_string();
+            let given = [
+                ("num_beams", count.as_str()),
+                ("num_return_sequences", count.as_str()),
+                ("length_penalty", "0"),
+            ];
+            let settings = RunSettings {
+                stop_on_eos: false,
+                ..settings(&given, 7)
+            };
+            let mut run = Run::new(&pipeline, &settings).unwrap();
+            run.append_tokens(prompt).unwrap();
+            run.generate(&RunControl::default(), &mut |_, _| ControlFlow::Continue(()))
+                .unwrap();
+            let expected = without_caches(&pipeline, prompt, beams, 7);
+            assert_eq!(run.sequences().len(), beams);
+            for (found, (tokens, score)) in run.sequences().iter().zip(&expected) {
+                assert!((found.score - score).abs() < 1e-5);
+                // Of equally good ones another may come first: a logarithm is rounded once more.
+                if expected
+                    .iter()
+                    .filter(|other| (other.1 - score).abs() < 1e-5)
+                    .count()
+                    == 1
+                {
+                    assert_eq!(found.tokens, *tokens, "{} {prompt:?}", backend.name());
+                }
+            }
+        }
+    }
 }

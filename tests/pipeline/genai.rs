@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::fake::{Fake, continuation, float_tensor, io, open_source};
 use super::tiny::{self, Decoder, Files, for_each_mix, open, set_floats, start, steps};
 
-const DECODER: &str = r#"{
+pub const DECODER: &str = r#"{
   "model": {
     "type": "of-our-own",
     "bos_token_id": 1,
@@ -62,7 +62,7 @@ fn files(config: &str, models: &[(&str, Vec<u8>)]) -> Files {
     files
 }
 
-fn decoder_files(config: &str) -> Files {
+pub fn decoder_files(config: &str) -> Files {
     files(config, &[("model.onnx", Decoder::default().encode())])
 }
 
