@@ -2,6 +2,7 @@ use std::mem::MaybeUninit;
 
 use smallvec::SmallVec;
 
+use super::ending;
 use super::control::{BodyState, Control, ControlContext, ControlError};
 use super::element::ElementType;
 use super::graph::{Action, Graph, Node, Plan, Step, ValueId};
@@ -141,7 +142,9 @@ impl Executor {
     ) -> Result<(), ComponentErrorKind> {
         // A run that failed, or whose kernel panicked, may have left values behind.
         self.clear(run.workspace);
-        let result = self.run_steps(&mut run).and_then(|()| {
+        let control = run.control;
+        let result = ending::bounded(control, || {
+            self.run_steps(&mut run)?;
             let graph = run.graph;
             for (index, (&value, produced)) in graph.outputs.iter().zip(produced).enumerate() {
                 if run.plan.pattern.asks(index) {

@@ -24,6 +24,7 @@
 pub mod arity;
 mod control;
 pub mod element;
+mod ending;
 mod executor;
 mod graph;
 pub mod infer;

@@ -22,7 +22,7 @@
 //! - In a child process after fork, where the threads are not, nobody takes a part but the
 //!   caller, which works alone then.
 //! - A part that panics ends the region: parts that have not begun are left out, and the panic
-//!   goes on in the caller once all others are done.
+//!   goes on in the caller once all others are done. So does a run that is to end (see `ending`).
 //! - Nothing is allocated for a region.
 
 use std::cell::UnsafeCell;
@@ -34,6 +34,8 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crate::panics::{Panic, contain};
+
+use super::ending;
 
 /// How long a thread looks for the next region before it sleeps, and a caller for the end of
 /// its region.
@@ -184,6 +186,19 @@ impl Workers {
     /// Calls `part` with the index of a part and the lane that runs it: a number below
     /// `threads` that no two calls have at the same time.
     fn run(&self, parts: usize, part: &Part<'_>) {
+        if parts > 1 && ending::is_possible() {
+            // The caller is lane 0. Other threads have nothing that could end them.
+            return self.run_all(parts, &|index, lane| {
+                if lane == 0 {
+                    ending::look();
+                }
+                part(index, lane);
+            });
+        }
+        self.run_all(parts, part);
+    }
+
+    fn run_all(&self, parts: usize, part: &Part<'_>) {
         let region = match &self.team {
             Some(team) if parts > 1 => team.enter(),
             _ => None,
