@@ -12,6 +12,9 @@ pub(super) const MOST_BYTES: u64 = 1 << 32;
 /// Additions and multiplications, about, between two looks at the control: a fraction of a
 /// millisecond.
 const BETWEEN_LOOKS: usize = 1 << 16;
+/// Elements that are written for the first time between two looks: the system makes memory of them,
+/// which takes a millisecond for some megabytes.
+const IN_ONE_GO: usize = 1 << 18;
 /// Encoded bytes that a decoder is given at once. Of 4 KiB a PNG makes 4 MiB at most.
 const PIECE: usize = 1 << 12;
 
@@ -113,13 +116,19 @@ impl Work {
     /// `count` elements of `value`, or an error.
     pub(super) fn filled<T: Clone>(&self, count: usize, value: T) -> Result<Vec<T>, MediaError> {
         let mut room = self.room(count)?;
-        room.resize(count, value);
+        while room.len() < count {
+            self.look()?;
+            room.resize(count.min(room.len() + IN_ONE_GO), value.clone());
+        }
         Ok(room)
     }
 
     pub(super) fn copied<T: Copy>(&self, from: &[T]) -> Result<Vec<T>, MediaError> {
         let mut copy = self.room(from.len())?;
-        copy.extend_from_slice(from);
+        for piece in from.chunks(IN_ONE_GO) {
+            self.look()?;
+            copy.extend_from_slice(piece);
+        }
         Ok(copy)
     }
 }

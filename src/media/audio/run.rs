@@ -1,5 +1,7 @@
 //! A program over one sound.
 
+use std::borrow::Cow;
+
 use super::decode::{MAX_SAMPLES, Sound};
 use super::mel::Features;
 use super::program::{AudioContent, AudioOp, AudioProgram, Step};
@@ -10,10 +12,10 @@ use crate::media::{MediaError, Work};
 /// What a program has made of a sound: a tensor for each of its outputs.
 pub type PreparedSound = Vec<Tensor>;
 
-enum Value {
+enum Value<'s> {
     Samples {
         rate: u32,
-        samples: Vec<f32>,
+        samples: Cow<'s, [f32]>,
         valid: usize,
     },
     Features {
@@ -22,15 +24,26 @@ enum Value {
     },
     /// How many of how many.
     Valid(usize, usize),
+    /// One that nothing reads any more: a sound may take a gigabyte.
+    Gone,
 }
 
 impl AudioProgram {
     /// Runs the program over a sound. `ports` says of each output what its port declares.
     pub fn run(&self, sound: &Sound, ports: &[PortLayout], work: &Work) -> Result<PreparedSound, MediaError> {
-        let mut values: Vec<Value> = Vec::with_capacity(self.steps.len());
-        for step in &self.steps {
+        let mut values: Vec<Value<'_>> = Vec::with_capacity(self.steps.len());
+        for (at, step) in self.steps.iter().enumerate() {
             let value = evaluate(step, &values, sound, work)?;
             values.push(value);
+            let mut later = self.steps.iter().skip(at + 1);
+            let is_read = later.any(|later| later.op != AudioOp::Decode && later.input == step.input)
+                || self.outputs.iter().any(|(source, _)| *source == step.input);
+            if let Some(input) = values.get_mut(step.input)
+                && step.op != AudioOp::Decode
+                && !is_read
+            {
+                *input = Value::Gone;
+            }
         }
         let unknown = PortLayout::default();
         let mut tensors = Vec::with_capacity(self.outputs.len());
@@ -49,12 +62,17 @@ fn misfit() -> MediaError {
     MediaError::unfit("a transform has nothing to work on")
 }
 
-fn evaluate(step: &Step, values: &[Value], sound: &Sound, work: &Work) -> Result<Value, MediaError> {
+fn evaluate<'s>(
+    step: &Step,
+    values: &[Value<'s>],
+    sound: &'s Sound,
+    work: &Work,
+) -> Result<Value<'s>, MediaError> {
     if step.op == AudioOp::Decode {
         return Ok(Value::Samples {
             rate: sound.rate(),
             valid: sound.samples().len(),
-            samples: work.copied(sound.samples())?,
+            samples: Cow::Borrowed(sound.samples()),
         });
     }
     match values.get(step.input).ok_or_else(misfit)? {
@@ -67,20 +85,23 @@ fn evaluate(step: &Step, values: &[Value], sound: &Sound, work: &Work) -> Result
             AudioOp::EmitValid | AudioOp::EmitValidityMask => Ok(Value::Valid(*valid, features.frames)),
             _ => Err(misfit()),
         },
-        Value::Valid(..) => Err(misfit()),
+        Value::Valid(..) | Value::Gone => Err(misfit()),
     }
 }
 
-fn of_samples(
+fn of_samples<'s>(
     op: &AudioOp,
     rate: u32,
-    samples: &[f32],
+    samples: &Cow<'s, [f32]>,
     valid: usize,
     work: &Work,
-) -> Result<Value, MediaError> {
+) -> Result<Value<'s>, MediaError> {
     let (rate, samples, valid) = match op {
         AudioOp::Resample { rate: to } => {
-            let samples = resample(samples, rate, *to, work)?;
+            let samples = match samples {
+                Cow::Borrowed(samples) if *to == rate => Cow::Borrowed(*samples),
+                _ => resample(samples, rate, *to, work)?.into(),
+            };
             (*to, samples, None)
         }
         AudioOp::Rescale { scale } => {
@@ -89,9 +110,9 @@ fn of_samples(
                 work.count(1)?;
                 *sample = (f64::from(*sample) * scale) as f32;
             }
-            (rate, scaled, Some(valid))
+            (rate, scaled.into(), Some(valid))
         }
-        AudioOp::ZeroMeanUnitVariance => (rate, standardized(samples, valid, work)?, Some(valid)),
+        AudioOp::ZeroMeanUnitVariance => (rate, standardized(samples, valid, work)?.into(), Some(valid)),
         AudioOp::Window {
             length,
             value,
@@ -114,9 +135,9 @@ fn of_samples(
                 });
             }
             let mut window = work.room(length)?;
-            window.extend(samples.iter().take(kept));
+            window.extend_from_slice(samples.get(..kept).unwrap_or_default());
             window.resize(length, *value);
-            (rate, window, Some(valid.min(kept)))
+            (rate, window.into(), Some(valid.min(kept)))
         }
         AudioOp::LogMel(mel) => {
             if rate != mel.rate {
@@ -179,7 +200,7 @@ fn whisper_scale(features: &Features, work: &Work) -> Result<Features, MediaErro
 }
 
 fn tensor(
-    value: &Value,
+    value: &Value<'_>,
     content: AudioContent,
     dtype: crate::component::DataType,
     port: &PortLayout,

@@ -23,7 +23,6 @@ impl RgbImage {
     pub fn decode(encoded: &[u8], work: &Work) -> Result<Self, MediaError> {
         work.look()?;
         let format = image::guess_format(encoded).ok();
-        let limits = limits();
         let source = || Source::new(encoded, work);
         let (image, orientation) = match format {
             Some(ImageFormat::Jpeg) => {
@@ -33,7 +32,7 @@ impl RgbImage {
                 (jpeg::decode(encoded, work)?, notes::of_jpeg(encoded, work)?)
             }
             Some(ImageFormat::Png) => {
-                let decoder = PngDecoder::with_limits(source(), limits);
+                let decoder = PngDecoder::with_limits(source(), around_pixels());
                 (read(decoder, 0, work)?, notes::of_png(encoded, work)?)
             }
             Some(ImageFormat::WebP) => {
@@ -58,6 +57,15 @@ fn limits() -> Limits {
     limits.max_image_width = Some(MAX_SIDE as u32);
     limits.max_image_height = Some(MAX_SIDE as u32);
     limits.max_alloc = Some(8 * MAX_PIXELS as u64);
+    limits
+}
+
+/// For what a PNG has beside its pixels. A colour profile, which nothing here applies, is inflated
+/// without a look at the end of the call, and 500 KB of a file could make 512 MB of it; one that is
+/// longer than this is passed over.
+fn around_pixels() -> Limits {
+    let mut limits = limits();
+    limits.max_alloc = Some(16 << 20);
     limits
 }
 
