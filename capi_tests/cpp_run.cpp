@@ -350,6 +350,16 @@ static void values(const oxp::pipeline &pipeline)
     CHECK(TAKE(run.step()).token() == 1);
     FAILS(OXP_ERR_INVALID_ARGUMENT, "99", run.force_token(99));
 
+    /* An answer that follows a grammar: a space before each word of a text that goes on. */
+    auto bound = start(pipeline, 10);
+    TAKE(bound.set_constraint(oxp::constraint::regex, " one( two)?"));
+    CHECK(TAKE(bound.step()).token() == 1);
+    const oxp::event follows = TAKE(bound.step());
+    CHECK(follows.token() == 2 && follows.text_offset() == 3 && !follows.forced());
+    CHECK(TAKE(bound.generate_all()) == oxp::finish_reason::end_of_text);
+    FAILS(OXP_ERR_CONSTRAINT, "regular expression", bound.set_constraint(oxp::constraint::regex, "("));
+    TAKE(bound.set_constraint(oxp::constraint::none));
+
     /* Phases. */
     TAKE(run.finish());
     const auto doubled = TAKE(TAKE(run.tensor("summary.doubled")).as<float>());

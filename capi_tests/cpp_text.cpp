@@ -48,6 +48,8 @@ static void streams(const std::string &package)
     auto stream = TAKE(oxp::decode_stream::create(tokenizer, false));
     tokenizer.reset();
     CHECK(TAKE(stream.push(2)) == "a" && TAKE(stream.push(0)).empty() && TAKE(stream.push(1)) == "\xc3\xa9");
+    const oxp::text_span span = TAKE(stream.last_span());
+    CHECK(span.offset == 1 && span.first == 1 && span.count == 2);
     CHECK(TAKE(stream.flush()).empty() && TAKE(stream.push(0)).empty() && TAKE(stream.flush()) == "\xef\xbf\xbd");
     /* A token that stands for a NUL. */
     CHECK(TAKE(stream.push(3)) == std::string_view("\0", 1));
@@ -67,6 +69,12 @@ static void templates(const oxp::chat_template &chat, const oxp::tokenizer &toke
     FAILS(OXP_ERR_BUFFER_TOO_SMALL, "takes 11", chat.render_to(oxp::span(room).first(3), hello, false));
     const std::string long_suffix(3000, 'x');
     CHECK(TAKE(chat.render(hello, false, {}, "{\"suffix\": \"" + long_suffix + "\"}")) == "user:hello;" + long_suffix);
+    const char *const call = R"(Yes.<tool_call>{"name": "f"}</tool_call>)";
+    CHECK(TAKE(chat.parse_tool_calls(call)) ==
+          R"({"format":"hermes","content":"Yes.","tool_calls":[{"type":"function","function":{"name":"f","arguments":{}}}],"complete":true})");
+    CHECK(TAKE(chat.parse_tool_calls("Yes.<tool", false, "hermes")) ==
+          R"({"format":"hermes","content":"Yes.","tool_calls":[],"complete":false})");
+    FAILS(OXP_ERR_INVALID_ARGUMENT, "hermes, llama3", chat.parse_tool_calls(call, true, "gpt"));
     FAILS(OXP_ERR_CHAT_TEMPLATE, "no bad words", chat.render(R"([{"role": "user", "content": "bad"}])"));
     FAILS(OXP_ERR_INVALID_ARGUMENT, "messages", chat.render("not json"));
 

@@ -182,7 +182,25 @@ int main(void)
     bad(run, "logits", "first", "\"last\" or \"all\"");
     bad(run, "chunk_size", "4294967296", "4294967295");
     milliseconds(run, "timeout_ms");
-    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, num_steps, start_step, add_noise, guidance_scale, seed, timeout_ms, do_sample, min_length, min_new_tokens, repetition_penalty");
+    good(run, "max_length", "1");
+    bad(run, "max_length", "0", "from 1");
+    good(run, "stop_strings", "[]");
+    good(run, "stop_strings", "[\"\\n\\n\", \"###\"]");
+    bad(run, "stop_strings", "###", "it is no JSON");
+    bad(run, "stop_strings", "\"###\"", "it is no array");
+    bad(run, "stop_strings", "[\"a\", \"\"]", "element 1 has 0 bytes");
+    bad(run, "stop_strings", "[7]", "element 0 is no string");
+    good(run, "keep_stop_string", "true");
+    bad(run, "keep_stop_string", "yes", "\"true\" or \"false\"");
+    good(run, "stop_tokens", "[[1, 2], [3]]");
+    bad(run, "stop_tokens", "[1, 2]", "element 0 is no array");
+    bad(run, "stop_tokens", "[[1], []]", "element 1 has 0 ids");
+    bad(run, "stop_tokens", "[[-1]]", "element 0 holds what is no token id");
+    good(run, "skip_special_tokens", "false");
+    good(run, "json_whitespace", "0");
+    bad(run, "json_whitespace", "1001", "from 0 to 1000");
+    bad(run, "skip_special_tokens", "0", "\"true\" or \"false\"");
+    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, num_steps, start_step, add_noise, guidance_scale, seed, timeout_ms, max_length, stop_strings, keep_stop_string, stop_tokens, skip_special_tokens, json_whitespace, do_sample, min_length, min_new_tokens, repetition_penalty");
     sampling(run);
 
     /* Keys and values by length: what is behind them does not count. */

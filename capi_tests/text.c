@@ -80,6 +80,9 @@ static void streams(const char *package)
     oxp_decode_stream *stream = NULL;
     const char *text = NULL;
     uint64_t len = 99;
+    uint64_t offset = 9;
+    uint64_t first = 9;
+    uint64_t count = 9;
     MUST(oxp_tokenizer_open(join(path, sizeof path, package, "bytes_tokenizer.json"), NT, &tok, ERR));
     MUST(oxp_decode_stream_create(tok, 0, &stream, ERR));
     /* The stream keeps what it needs. */
@@ -92,6 +95,8 @@ static void streams(const char *package)
     OK(oxp_decode_stream_push(stream, 1, &text, &len, ERR));
     CHECK_TEXT(text, "\xc3\xa9");
     CHECK(len == 2);
+    OK(oxp_decode_stream_get_span(stream, &offset, &first, &count, ERR));
+    CHECK(offset == 1 && first == 1 && count == 2);
     OK(oxp_decode_stream_flush(stream, &text, &len, ERR));
     CHECK_TEXT(text, "");
     OK(oxp_decode_stream_push(stream, 0, &text, NULL, ERR));
@@ -162,6 +167,28 @@ static void opening(void)
     CHECK(tok == NULL);
 }
 
+static void tool_calls(void)
+{
+    static const char answer[] = "Yes.<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>";
+    oxp_chat_template *chat = NULL;
+    uint64_t needed = 0;
+    MUST(oxp_chat_template_create("{{ '[TOOL_CALLS]' }}", NT, NULL, &chat, ERR));
+    OK(oxp_tool_calls_parse_copy(NULL, NULL, 0, answer, NT, 1, buffer, sizeof buffer, &needed, ERR));
+    CHECK_TEXT(buffer, "{\"format\":\"hermes\",\"content\":\"Yes.\",\"tool_calls\":[{\"type\":\"function\",\"function\":"
+                       "{\"name\":\"f\",\"arguments\":{\"a\":1}}}],\"complete\":true}");
+    CHECK(needed == strlen(buffer));
+    /* The template says that it is no call, the caller that it is. */
+    OK(oxp_tool_calls_parse_copy(chat, NULL, 0, "<tool_call>", NT, 1, buffer, sizeof buffer, &needed, ERR));
+    CHECK_TEXT(buffer, "{\"format\":\"mistral\",\"content\":\"<tool_call>\",\"tool_calls\":[],\"complete\":true}");
+    OK(oxp_tool_calls_parse_copy(chat, "hermes", NT, "Yes.<tool_", NT, 0, buffer, sizeof buffer, &needed, ERR));
+    CHECK_TEXT(buffer, "{\"format\":\"hermes\",\"content\":\"Yes.\",\"tool_calls\":[],\"complete\":false}");
+    EXPECT(OXP_ERR_TOOL_CALL, "at byte 11",
+           oxp_tool_calls_parse_copy(NULL, NULL, 0, "<tool_call>7</tool_call>", NT, 1, buffer, sizeof buffer, &needed, ERR));
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "hermes, llama3",
+           oxp_tool_calls_parse_copy(NULL, "gpt", NT, answer, NT, 1, buffer, sizeof buffer, &needed, ERR));
+    oxp_chat_template_free(chat);
+}
+
 int main(int argc, char **argv)
 {
     oxp_pipeline *pipeline;
@@ -184,5 +211,6 @@ int main(int argc, char **argv)
     oxp_tokenizer_free(tok);
     streams(argv[1]);
     opening();
+    tool_calls();
     return check_result();
 }

@@ -237,6 +237,12 @@
 /** A chat template does not parse, or failed while it was filled in. */
 #define OXP_ERR_CHAT_TEMPLATE -71
 
+/** The grammar of a constraint is wrong or beyond its bounds, or cannot be followed. */
+#define OXP_ERR_CONSTRAINT -72
+
+/** What a text has as a call of a tool is none. */
+#define OXP_ERR_TOOL_CALL -73
+
 /** An image or a sound cannot be decoded, or not be preprocessed as the package says. */
 #define OXP_ERR_INVALID_MEDIA -80
 #define OXP_DTYPE_FLOAT32 1
@@ -340,6 +346,23 @@
  *                     threads
  *   "timeout_ms"      milliseconds after which a step, generate, forward, finish or
  *                     execute call fails
+ *   "max_length"      tokens of prompt and answers together, 1 or more; default: the package's
+ *                     limit, if neither it nor "max_tokens" says how many to choose
+ *   "stop_strings"    a JSON array of at most 64 strings of 1 to 1024 bytes. A turn is finished
+ *                     once its text has come to one of them, wherever tokens begin and end: the
+ *                     one that is complete first, of several that end with the same byte the
+ *                     longest. Text that may become one is held back until that is certain
+ *   "keep_stop_string"
+ *                     "true" or "false": whether the stop string is part of the events' text;
+ *                     default "false". What the last token says behind it never is
+ *   "stop_tokens"     a JSON array of at most 64 arrays of 1 to 64 token ids. A turn is finished
+ *                     once its chosen tokens end with one of them, the first such in the list
+ *   "skip_special_tokens"
+ *                     "true" or "false": whether the text of events is without that of special
+ *                     tokens; default "true". Some models write tool calls with special tokens
+ *   "json_whitespace" white-space characters that a constraint allows in a row between the parts
+ *                     of JSON, 0 to 1000; default 32. Without a bound some models go on with
+ *                     white space for ever
  *
  * How tokens are chosen is said by the options below, in packages that choose tokens; what is not
  * set is as the package says, and neutral where it says nothing. Logits go through, in this order:
@@ -432,13 +455,41 @@
 /**
  * Why a run is finished: not yet; an end token was chosen; as many tokens were chosen as
  * were allowed; the sequence is as long as the model takes; a package without a token
- * loop has run, an iterative one all of its steps.
+ * loop has run, an iterative one all of its steps; the text has come to a stop string; the
+ * last tokens are a sequence of "stop_tokens"; the sequence is as long as "max_length" allows;
+ * the constraint is complete, and the package has no end token to say so.
  */
 #define OXP_FINISH_NONE 0
 #define OXP_FINISH_END_OF_TEXT 1
 #define OXP_FINISH_MAX_TOKENS 2
 #define OXP_FINISH_CONTEXT_FULL 3
 #define OXP_FINISH_COMPLETED 4
+#define OXP_FINISH_STOP_STRING 5
+#define OXP_FINISH_STOP_TOKENS 6
+#define OXP_FINISH_MAX_LENGTH 7
+#define OXP_FINISH_CONSTRAINT 8
+
+/**
+ * What ended oxp_run_generate before the run was finished: a cancel object or the callback; the
+ * time that "timeout_ms" allows. The run has the steps that came before, and can go on.
+ */
+#define OXP_FINISH_CANCELLED 9
+#define OXP_FINISH_DEADLINE 10
+
+/** A flag of oxp_event. */
+#define OXP_EVENT_FORCED 1
+
+/**
+ * What an answer is made to follow: nothing; a JSON object; a JSON Schema (drafts 4 to 2020-12, as
+ * far as llguidance reads them); a regular expression (the syntax of Rust's regex crate), which
+ * matches the answer as a whole; a context-free grammar in Lark's notation, with llguidance's
+ * additions, whose rule `start` is the answer.
+ */
+#define OXP_CONSTRAINT_NONE 0
+#define OXP_CONSTRAINT_JSON 1
+#define OXP_CONSTRAINT_JSON_SCHEMA 2
+#define OXP_CONSTRAINT_REGEX 3
+#define OXP_CONSTRAINT_LARK 4
 
 /**
  * Which probabilities: those of the model's logits under softmax, or those that a token is drawn by,
@@ -745,8 +796,8 @@ typedef struct oxp_event {
   /** An OXP_FINISH_ code; OXP_FINISH_NONE while there is more to come. */
   uint32_t finish_reason;
   /**
-   * With OXP_FINISH_END_OF_TEXT, the token's place in the package's list of end tokens;
-   * else -1.
+   * With OXP_FINISH_END_OF_TEXT, the token's place in the package's list of end tokens; with
+   * OXP_FINISH_STOP_STRING and OXP_FINISH_STOP_TOKENS, the place in the option's list; else -1.
    */
   int32_t finish_index;
   /**
@@ -762,8 +813,8 @@ typedef struct oxp_event {
    * a token.
    */
   float logprob;
-  /** 0. */
-  uint32_t reserved;
+  /** OXP_EVENT_FORCED if a constraint left no choice, so that the model was not asked; else 0. */
+  uint32_t flags;
   /** Tokens that the host has appended to the run so far. */
   uint64_t prompt_tokens;
   /** Tokens that were chosen in the run so far. */
@@ -799,6 +850,11 @@ typedef struct oxp_event {
    */
   const int64_t *codes;
   uint64_t code_count;
+  /**
+   * Where `text` begins in the text of the turn, in bytes: the texts of a turn's events follow
+   * each other without a gap.
+   */
+  uint64_t text_offset;
 } oxp_event;
 
 /**
@@ -1453,8 +1509,8 @@ oxp_status oxp_run_append_text(oxp_run *run,
  * `cancel` may be NULL.
  *
  * Errors: OXP_ERR_INVALID_STATE (finished, no tokens, or an image without a place among them),
- * OXP_ERR_MISSING_INPUT, OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
- * OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
+ * OXP_ERR_MISSING_INPUT, OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_CONSTRAINT (it cannot
+ * be followed), OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED, OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
  * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_step(oxp_run *run,
@@ -1464,7 +1520,8 @@ oxp_status oxp_run_step(oxp_run *run,
 
 /**
  * Steps until the run is finished. `finish_reason`, which may be NULL, gets an OXP_FINISH_
- * code. `on_event`, which may be NULL, is told each step. `cancel` may be NULL; "timeout_ms"
+ * code; when the call fails, OXP_FINISH_CANCELLED or OXP_FINISH_DEADLINE if that ended it, else
+ * OXP_FINISH_NONE. `on_event`, which may be NULL, is told each step. `cancel` may be NULL; "timeout_ms"
  * counts over the whole call.
  *
  * Errors: as oxp_run_step. Steps before the failing one have happened.
@@ -1491,9 +1548,9 @@ oxp_status oxp_run_forward(oxp_run *run,
  * after a step it takes the place of the token that the step chose. `event` says what
  * happened.
  *
- * Errors: OXP_ERR_INVALID_ARGUMENT (outside of the vocabulary), OXP_ERR_INVALID_STATE (no
- * logits), OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
- * OXP_ERR_BUSY.
+ * Errors: OXP_ERR_INVALID_ARGUMENT (outside of the vocabulary, or not what the constraint allows),
+ * OXP_ERR_INVALID_STATE (no logits), OXP_ERR_CONSTRAINT, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_force_token(oxp_run *run,
                                int32_t token,
@@ -1530,6 +1587,34 @@ oxp_status oxp_run_execute(oxp_run *run,
                            uint64_t component_len,
                            const oxp_cancel *cancel,
                            oxp_error **err);
+
+/**
+ * Makes the tokens that are chosen from now on follow a grammar from its beginning, an
+ * OXP_CONSTRAINT_ kind with its text; OXP_CONSTRAINT_NONE lets the model go its own way again.
+ * May be called at any time, in the middle of an answer too. `text` may be NULL for
+ * OXP_CONSTRAINT_NONE and OXP_CONSTRAINT_JSON.
+ *
+ * After another append the answer follows the grammar from the beginning again; a rewind takes the
+ * grammar back too. Special and added tokens are never part of the answer, unless a Lark grammar
+ * names them (`<|name|>`). An end token is allowed where the grammar may end, and is all that is
+ * allowed where it must; in a run without one ("stop_on_eos" "false", or a package that has none)
+ * OXP_FINISH_CONSTRAINT finishes it there. Where the grammar leaves one way to go on, its tokens
+ * are chosen without the model, a step each (OXP_EVENT_FORCED), and fed together with the next that
+ * asks it.
+ *
+ * The text is at most 1 MiB, and what the grammar may cost is bounded. A call takes some
+ * milliseconds, and the first of a pipeline some tenths of a second more.
+ *
+ * Errors: OXP_ERR_CONSTRAINT (the grammar is wrong; the message says where), OXP_ERR_INVALID_STATE
+ * (the package chooses no tokens), OXP_ERR_UNSUPPORTED (they have no text),
+ * OXP_ERR_INVALID_ARGUMENT (`kind`), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_set_constraint(oxp_run *run,
+                                  uint32_t kind,
+                                  const char *text,
+                                  uint64_t text_len,
+                                  oxp_error **err);
 
 /**
  * Sets an input that the request brings, "vision_encoder.pixel_values"; it is checked
@@ -1988,6 +2073,22 @@ oxp_status oxp_decode_stream_flush(oxp_decode_stream *stream,
                                    uint64_t *text_len,
                                    oxp_error **err);
 
+/**
+ * Of which part of the whole text the last answer is, and of which tokens: `offset` gets the bytes
+ * of text before it, `first` how many tokens were pushed before the first of those whose text it
+ * is, `count` how many these are, special ones between them included, 0 if the answer was "". Of
+ * several tokens that make one character, or of a run of SentencePiece's byte tokens, no one has a
+ * part of the text to itself. After a flush it is about what that gave;
+ * then the text and the tokens count from 0.
+ *
+ * Errors: OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_decode_stream_get_span(oxp_decode_stream *stream,
+                                      uint64_t *offset,
+                                      uint64_t *first,
+                                      uint64_t *count,
+                                      oxp_error **err);
+
 /** Frees a decode stream. NULL and what is no live stream are ignored. */
 void oxp_decode_stream_free(oxp_decode_stream *stream);
 
@@ -2047,6 +2148,37 @@ oxp_status oxp_chat_template_render_copy(const oxp_chat_template *chat_template,
                                          uint64_t *needed,
                                          oxp_error **err);
 
+/**
+ * The calls of tools in an answer, as JSON, by the rule of strings out:
+ * {"format": "hermes", "content": text outside of calls, "tool_calls": [{"type": "function",
+ * "function": {"name": "f", "arguments": {...}}}], "complete": true}. A call has an "id" if the
+ * model gave one. An object of "role" "assistant" with the content and the calls is a message for
+ * oxp_chat_template_render_copy.
+ *
+ * `format`, which may be NULL, is how the model writes calls: "hermes" (Hermes, Qwen), "llama3",
+ * "pythonic" (Llama 3.2 and 4), "mistral", "deepseek", "function_tag" (Functionary 3.1),
+ * "functionary" (3.2). Without it `chat_template`, which may be NULL, shows it, and without that
+ * the text does, or there are no calls: "format" is then null. Some models write calls with
+ * special tokens: make runs with "skip_special_tokens" "false" for them.
+ *
+ * With `finished` 0 the text may go on: while it ends inside of a call, "complete" is false and
+ * that call is not there yet, nor is an end that may begin one in the content.
+ *
+ * Errors: OXP_ERR_TOOL_CALL (what begins as a call is none), OXP_ERR_INVALID_ARGUMENT (`format`,
+ * `finished`), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
+ * OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_tool_calls_parse_copy(const oxp_chat_template *chat_template,
+                                     const char *format,
+                                     uint64_t format_len,
+                                     const char *text,
+                                     uint64_t text_len,
+                                     int32_t finished,
+                                     char *buffer,
+                                     uint64_t capacity,
+                                     uint64_t *needed,
+                                     oxp_error **err);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
@@ -2085,7 +2217,7 @@ oxp_status oxp_chat_template_render_copy(const oxp_chat_template *chat_template,
   { (uint32_t)sizeof(oxp_pipeline_info), 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, 0, 0, 0 }
 
 #define OXP_EVENT_INIT \
-  { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0 }
+  { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, 0 }
 
 #define OXP_RUN_STATS_INIT \
   { (uint32_t)sizeof(oxp_run_stats), 0, 0, 0, 0, 0, 0, 0 }
@@ -2107,7 +2239,7 @@ OXP_LAYOUT_(oxp_session_stats, 16);
 OXP_LAYOUT_(oxp_component_info, 112);
 OXP_LAYOUT_(oxp_pipeline_info, 112);
 OXP_LAYOUT_(oxp_load_progress, 40);
-OXP_LAYOUT_(oxp_event, 128);
+OXP_LAYOUT_(oxp_event, 136);
 OXP_LAYOUT_(oxp_run_stats, 56);
 #undef OXP_LAYOUT_
 #endif

@@ -264,6 +264,21 @@ enum class finish_reason : std::uint32_t {
     max_tokens = OXP_FINISH_MAX_TOKENS,
     context_full = OXP_FINISH_CONTEXT_FULL,
     completed = OXP_FINISH_COMPLETED,
+    stop_string = OXP_FINISH_STOP_STRING,
+    stop_tokens = OXP_FINISH_STOP_TOKENS,
+    max_length = OXP_FINISH_MAX_LENGTH,
+    constraint = OXP_FINISH_CONSTRAINT,
+    cancelled = OXP_FINISH_CANCELLED,
+    deadline = OXP_FINISH_DEADLINE,
+};
+
+/** OXP_CONSTRAINT_: what an answer is made to follow. */
+enum class constraint : std::uint32_t {
+    none = OXP_CONSTRAINT_NONE,
+    json = OXP_CONSTRAINT_JSON,
+    json_schema = OXP_CONSTRAINT_JSON_SCHEMA,
+    regex = OXP_CONSTRAINT_REGEX,
+    lark = OXP_CONSTRAINT_LARK,
 };
 
 /** OXP_LOG_: how much a log line matters. */
@@ -1259,7 +1274,14 @@ public:
     /** finish_reason::none while there is more to come. */
     oxp::finish_reason finish_reason() const noexcept { return static_cast<oxp::finish_reason>(raw_.finish_reason); }
     bool finished() const noexcept { return raw_.finish_reason != OXP_FINISH_NONE; }
-    /** With end_of_text, the token's place among the package's end tokens; else -1. */
+    /** Where the text begins in that of the turn, in bytes. */
+    std::uint64_t text_offset() const noexcept { return raw_.text_offset; }
+    /** Whether a constraint left no choice, so that the model was not asked. */
+    bool forced() const noexcept { return (raw_.flags & OXP_EVENT_FORCED) != 0; }
+    /**
+     * With end_of_text, the token's place among the package's end tokens; with stop_string and
+     * stop_tokens, the place in the option's list; else -1.
+     */
     std::int32_t finish_index() const noexcept { return raw_.finish_index; }
     float logprob() const noexcept { return raw_.logprob; }
     std::uint64_t prompt_tokens() const noexcept { return raw_.prompt_tokens; }
@@ -1321,6 +1343,13 @@ struct backend_choice {
 struct special_token {
     std::int32_t id;
     std::string_view text;
+};
+
+/** Bytes of text before a piece, tokens before those whose text it is, and how many these are. */
+struct text_span {
+    std::uint64_t offset;
+    std::uint64_t first;
+    std::uint64_t count;
 };
 
 /* ---- Cancel, options, runtime ------------------------------------------------------- */
@@ -1959,6 +1988,14 @@ public:
         const oxp_status status = oxp_decode_stream_flush(get(), &text, &length, &owned);
         return detail::give(status, owned, std::string_view(text, length));
     }
+    /** oxp_decode_stream_get_span: which part of the whole text the last call gave, and of which tokens. */
+    [[nodiscard]] returns<text_span> last_span() const
+    {
+        oxp_error *owned = nullptr;
+        text_span of{0, 0, 0};
+        const oxp_status status = oxp_decode_stream_get_span(get(), &of.offset, &of.first, &of.count, &owned);
+        return detail::give(status, owned, of);
+    }
 };
 
 /** oxp_chat_template: a Hugging Face chat template (Jinja). Shared. */
@@ -2006,6 +2043,22 @@ public:
             messages.size() + 256,
             [&](char *buffer, std::uint64_t capacity, std::uint64_t *needed, oxp_error **owned) {
                 return copy(messages, add_generation_prompt, tools, extra, buffer, capacity, needed, owned);
+            });
+    }
+
+    /**
+     * oxp_tool_calls_parse_copy: the calls of tools in an answer, as JSON. The format is the
+     * template's, unless one is named. While the text is not `finished`, its end may be part of a call.
+     */
+    [[nodiscard]] returns<std::string> parse_tool_calls(std::string_view text, bool finished = true,
+                                                        std::string_view format = {}) const
+    {
+        return detail::owned_copy<std::string>(
+            text.size() + 256,
+            [&](char *buffer, std::uint64_t capacity, std::uint64_t *needed, oxp_error **owned) {
+                return oxp_tool_calls_parse_copy(get(), format.empty() ? nullptr : format.data(), format.size(),
+                                                 detail::chars(text), text.size(), finished ? 1 : 0, buffer,
+                                                 capacity, needed, owned);
             });
     }
 
@@ -2313,6 +2366,17 @@ public:
         event made;
         const oxp_status status = oxp_run_force_token(get(), token, &made.raw(), &owned);
         return detail::give(status, owned, made);
+    }
+    /**
+     * oxp_run_set_constraint: makes what is chosen from now on follow a grammar; constraint::none
+     * lets the model go its own way again. `text` does not count for none and json.
+     */
+    returns<void> set_constraint(constraint kind, std::string_view text = {})
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_run_set_constraint(get(), static_cast<std::uint32_t>(kind),
+                                                         detail::chars(text), text.size(), &owned);
+        return detail::done(status, owned);
     }
     /** oxp_run_rewind: keeps the first `length` tokens and forgets the others. */
     returns<void> rewind(std::uint64_t length)

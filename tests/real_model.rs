@@ -14,7 +14,7 @@ use oxpipe::generation::FinishReason;
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{Pipeline, PipelineOptions, Run, RunSettings};
 use oxpipe::runtime::{BackendChoice, Runtime, RuntimeSettings};
-use oxpipe::text::ChatRequest;
+use oxpipe::text::{ChatRequest, ConstraintKind};
 
 const MESSAGES: &str = r#"[{"role": "user", "content": "What is the capital of France?"}]"#;
 const PROMPT: [i32; 37] = [
@@ -147,6 +147,99 @@ fn two_turns_are_the_same_on_every_assignment_of_backends() {
         assert_eq!(text, NEXT_ANSWER_TEXT, "{assignment:?}");
         println!("{assignment:?}: {:.1} s", started.elapsed().as_secs_f32());
     }
+}
+
+/// A schema whose every part is bounded, so that each answer ends.
+const SCHEMA: &str = r#"{
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 16},
+        "population": {"type": "integer", "minimum": 0, "maximum": 99999999},
+        "climate": {"enum": ["hot", "mild", "cold"]},
+        "rivers": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 2}
+    },
+    "required": ["name", "population", "climate", "rivers"],
+    "additionalProperties": false
+}"#;
+
+/// What [`SCHEMA`] says, straight from JSON Schema's definitions.
+fn assert_valid(text: &str) {
+    let value: serde_json::Value =
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let object = value.as_object().unwrap();
+    let string = |value: &serde_json::Value, most: usize| {
+        value.as_str().is_some_and(|text| text.chars().count() <= most)
+    };
+    assert_eq!(object.len(), 4, "{text}");
+    assert!(string(&object["name"], 16), "{text}");
+    assert!(
+        (0..=99_999_999).contains(&object["population"].as_i64().unwrap()),
+        "{text}"
+    );
+    assert!(
+        ["hot", "mild", "cold"].contains(&object["climate"].as_str().unwrap()),
+        "{text}"
+    );
+    let rivers = object["rivers"].as_array().unwrap();
+    assert!(
+        rivers.len() <= 2 && rivers.iter().all(|river| string(river, 12)),
+        "{text}"
+    );
+}
+
+/// The most probable answer, and as many drawn ones, which follow the schema.
+fn follow_the_schema(seeds: u64) {
+    let pipeline = open(assignments()[0]);
+    let mut forced = 0;
+    for seed in 0..=seeds {
+        let mut settings = RunSettings {
+            max_tokens: Some(150),
+            json_whitespace: 2,
+            ..RunSettings::default()
+        };
+        if seed > 0 {
+            settings.seed = Some(seed);
+            settings.sampling.set("temperature", "1.5").unwrap();
+        }
+        let mut run = Run::new(&pipeline, &settings).unwrap();
+        let messages = r#"[{"role": "user", "content": "Describe a city as JSON."}]"#;
+        let prompt = pipeline.chat_template().unwrap().render(&ChatRequest {
+            messages,
+            add_generation_prompt: true,
+            ..Default::default()
+        });
+        run.append_text(&prompt.unwrap(), false).unwrap();
+        run.set_constraint(Some((ConstraintKind::JsonSchema, SCHEMA)))
+            .unwrap();
+        let (mut text, mut tokens) = (String::new(), 0);
+        let finish = run.generate(&RunControl::default(), &mut |_, event| {
+            assert_eq!(event.text_offset, text.len() as u64);
+            text.push_str(&event.text);
+            forced += u64::from(event.forced);
+            tokens += 1;
+            ControlFlow::Continue(())
+        });
+        assert_eq!(
+            finish.unwrap(),
+            Some(FinishReason::EndOfText { index: 0 }),
+            "{text}"
+        );
+        assert_valid(&text);
+        assert_eq!(run.stats().generated_tokens, tokens);
+    }
+    // The keys are no choice of the model.
+    assert!(forced > 0);
+}
+
+#[test]
+fn answers_follow_a_json_schema() {
+    follow_the_schema(3);
+}
+
+#[test]
+#[ignore = "takes minutes; cargo test --release --test real_model -- --ignored"]
+fn two_hundred_drawn_answers_follow_a_json_schema() {
+    follow_the_schema(200);
 }
 
 #[cfg(debug_assertions)] // release builds do not count

@@ -5,10 +5,14 @@ use std::sync::Arc;
 use oxpipe::text::{ChatRequest, ChatTemplate, SpecialTokens, TextError, Tokenizer};
 use serde_json::{Value, json};
 
+#[path = "text/constraints.rs"]
+mod constraints;
 #[path = "text/hostile_templates.rs"]
 mod hostile_templates;
 #[path = "text/hostile_tokenizers.rs"]
 mod hostile_tokenizers;
+#[path = "text/tool_calls.rs"]
+mod tool_calls;
 
 /// How GPT-2's byte-level tokenizers write a byte: printable ones as they are, the others
 /// from U+0100 on.
@@ -187,6 +191,39 @@ fn pieces_are_whole_characters() {
     let (pieces, rest) = stream(&tokenizer, &[hello, 2, world, 3 + 0xc3, 3 + 0xa9, 2], true);
     assert_eq!(pieces, ["Hello", "", " world", "", "", ""]);
     assert_eq!(rest, "\u{e9}");
+}
+
+/// Each piece is the text of the tokens that its span names, where the span says.
+#[test]
+fn spans_say_which_tokens_gave_which_bytes() {
+    let text = "na\u{ef}ve \u{1f600} \u{65e5}\u{672c} end";
+    for tokenizer in [bytes_tokenizer(), pieces_tokenizer()] {
+        let mut ids = tokenizer.encode(text, false).unwrap();
+        // One that gives no text, on the way and at the end.
+        let special = tokenizer.token_to_id("</s>").unwrap();
+        ids.insert(1, special);
+        ids.push(special);
+        let mut stream = tokenizer.decode_stream(true);
+        let (mut whole, mut next) = (String::new(), 0);
+        for step in 0..=ids.len() {
+            let piece = match ids.get(step) {
+                Some(&id) => stream.push(id).unwrap(),
+                None => stream.flush().unwrap(),
+            };
+            let span = stream.span();
+            assert_eq!(span.offset, whole.len() as u64);
+            assert_eq!(span.count == 0, piece.is_empty());
+            if span.count > 0 {
+                assert!(span.first >= next, "a token gives text once");
+                next = span.first + span.count;
+                let of = &ids[span.first as usize..next as usize];
+                let alone = tokenizer.decode(of, true).unwrap();
+                assert_eq!(piece.trim_start(), alone.trim_start());
+            }
+            whole.push_str(&piece);
+        }
+        assert_eq!(whole, tokenizer.decode(&ids, true).unwrap());
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use crate::text::{ChatRequest, ChatTemplate, SpecialTokens};
+use crate::text::{ChatRequest, ChatTemplate, SpecialTokens, ToolCallFormat, ToolCalls};
 
 use super::error::oxp_error;
 use super::failure::Failure;
@@ -130,6 +130,54 @@ pub unsafe extern "C" fn oxp_chat_template_render_copy(
                 add_generation_prompt: flag(add_generation_prompt, "add_generation_prompt")?,
             };
             copy_text(&template.0.render(&request)?, buffer, capacity, &needed)
+        })
+    }
+}
+
+/// The calls of tools in an answer, as JSON, by the rule of strings out:
+/// {"format": "hermes", "content": text outside of calls, "tool_calls": [{"type": "function",
+/// "function": {"name": "f", "arguments": {...}}}], "complete": true}. A call has an "id" if the
+/// model gave one. An object of "role" "assistant" with the content and the calls is a message for
+/// oxp_chat_template_render_copy.
+///
+/// `format`, which may be NULL, is how the model writes calls: "hermes" (Hermes, Qwen), "llama3",
+/// "pythonic" (Llama 3.2 and 4), "mistral", "deepseek", "function_tag" (Functionary 3.1),
+/// "functionary" (3.2). Without it `chat_template`, which may be NULL, shows it, and without that
+/// the text does, or there are no calls: "format" is then null. Some models write calls with
+/// special tokens: make runs with "skip_special_tokens" "false" for them.
+///
+/// With `finished` 0 the text may go on: while it ends inside of a call, "complete" is false and
+/// that call is not there yet, nor is an end that may begin one in the content.
+///
+/// Errors: OXP_ERR_TOOL_CALL (what begins as a call is none), OXP_ERR_INVALID_ARGUMENT (`format`,
+/// `finished`), OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_UTF8,
+/// OXP_ERR_INVALID_HANDLE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_tool_calls_parse_copy(
+    chat_template: *const oxp_chat_template,
+    format: *const c_char,
+    format_len: u64,
+    text: *const c_char,
+    text_len: u64,
+    finished: i32,
+    buffer: *mut c_char,
+    capacity: u64,
+    needed: *mut u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard("oxp_tool_calls_parse_copy", err, || {
+            let needed = Out::new(needed, 0, "needed")?;
+            let template = handle::get_optional::<TemplateObject>(chat_template, "chat_template")?;
+            let shown = template.and_then(|template| ToolCallFormat::of_template(template.0.source()));
+            let format = match optional_text(format, format_len, "format")? {
+                Some(name) => Some(ToolCallFormat::of_name(name)?),
+                None => shown,
+            };
+            let text = self::text(text, text_len, "text")?;
+            let calls = ToolCalls::parse(format, text, flag(finished, "finished")?)?;
+            copy_text(&calls.to_json().to_string(), buffer, capacity, &needed)
         })
     }
 }

@@ -117,6 +117,40 @@ pub unsafe extern "C" fn oxp_decode_stream_flush(
     }
 }
 
+/// Of which part of the whole text the last answer is, and of which tokens: `offset` gets the bytes
+/// of text before it, `first` how many tokens were pushed before the first of those whose text it
+/// is, `count` how many these are, special ones between them included, 0 if the answer was "". Of
+/// several tokens that make one character, or of a run of SentencePiece's byte tokens, no one has a
+/// part of the text to itself. After a flush it is about what that gave;
+/// then the text and the tokens count from 0.
+///
+/// Errors: OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_decode_stream_get_span(
+    stream: *mut oxp_decode_stream,
+    offset: *mut u64,
+    first: *mut u64,
+    count: *mut u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard("oxp_decode_stream_get_span", err, || {
+            let outs = [
+                Out::new(offset, 0, "offset")?,
+                Out::new(first, 0, "first")?,
+                Out::new(count, 0, "count")?,
+            ];
+            let stream = handle::get::<StreamObject>(stream, "stream")?;
+            let span = stream.0.enter()?.stream.span();
+            for (out, value) in outs.iter().zip([span.offset, span.first, span.count]) {
+                out.set(value);
+            }
+            Ok(())
+        })
+    }
+}
+
 /// Frees a decode stream. NULL and what is no live stream are ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn oxp_decode_stream_free(stream: *mut oxp_decode_stream) {

@@ -150,6 +150,8 @@ fn pipeline_code(error: &PipelineError) -> i32 {
         ErrorKind::Io => OXP_ERR_IO,
         ErrorKind::Tokenizer => OXP_ERR_TOKENIZER,
         ErrorKind::Template => OXP_ERR_CHAT_TEMPLATE,
+        ErrorKind::Constraint => OXP_ERR_CONSTRAINT,
+        ErrorKind::ToolCall => OXP_ERR_TOOL_CALL,
         ErrorKind::BadMedia => OXP_ERR_INVALID_MEDIA,
         ErrorKind::OutOfMemory => OXP_ERR_OUT_OF_MEMORY,
         ErrorKind::Cancelled => OXP_ERR_CANCELLED,

@@ -13,6 +13,7 @@ use super::error::oxp_error;
 use super::failure::{Failure, Result};
 use super::guard::{guard, guard_free};
 use super::handle::{self, Object, Serial, State, Tag};
+use super::lists;
 use super::status::{OXP_ERR_INVALID_ARGUMENT, OXP_ERR_INVALID_OPTION, OXP_ERR_UNKNOWN_OPTION, oxp_status};
 use super::strings::{Out, text};
 
@@ -90,6 +91,23 @@ pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 ///                     threads
 ///   "timeout_ms"      milliseconds after which a step, generate, forward, finish or
 ///                     execute call fails
+///   "max_length"      tokens of prompt and answers together, 1 or more; default: the package's
+///                     limit, if neither it nor "max_tokens" says how many to choose
+///   "stop_strings"    a JSON array of at most 64 strings of 1 to 1024 bytes. A turn is finished
+///                     once its text has come to one of them, wherever tokens begin and end: the
+///                     one that is complete first, of several that end with the same byte the
+///                     longest. Text that may become one is held back until that is certain
+///   "keep_stop_string"
+///                     "true" or "false": whether the stop string is part of the events' text;
+///                     default "false". What the last token says behind it never is
+///   "stop_tokens"     a JSON array of at most 64 arrays of 1 to 64 token ids. A turn is finished
+///                     once its chosen tokens end with one of them, the first such in the list
+///   "skip_special_tokens"
+///                     "true" or "false": whether the text of events is without that of special
+///                     tokens; default "true". Some models write tool calls with special tokens
+///   "json_whitespace" white-space characters that a constraint allows in a row between the parts
+///                     of JSON, 0 to 1000; default 32. Without a bound some models go on with
+///                     white space for ever
 ///
 /// How tokens are chosen is said by the options below, in packages that choose tokens; what is not
 /// set is as the package says, and neutral where it says nothing. Logits go through, in this order:
@@ -400,6 +418,12 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
         "guidance_scale" => settings.guidance_scale = Some(guidance_scale(key, value)?),
         "seed" => settings.seed = Some(number(key, value, 0, u64::MAX)?),
         "timeout_ms" => options.timeout = Some(milliseconds(key, value)?),
+        "max_length" => settings.max_length = Some(number(key, value, 1, u64::MAX)?),
+        "stop_strings" => settings.stop_strings = lists::strings(key, value)?,
+        "keep_stop_string" => settings.keep_stop_string = flag(key, value)?,
+        "stop_tokens" => settings.stop_tokens = lists::sequences(key, value)?,
+        "skip_special_tokens" => settings.skip_special_tokens = flag(key, value)?,
+        "json_whitespace" => settings.json_whitespace = number(key, value, 0, 1000)? as u32,
         #[cfg(feature = "test-hooks")]
         "test_panic" => options.test_hook.set(key, value)?,
         _ if SamplingOptions::names().any(|name| name == key) => {
@@ -420,6 +444,12 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
                 "guidance_scale",
                 "seed",
                 "timeout_ms",
+                "max_length",
+                "stop_strings",
+                "keep_stop_string",
+                "stop_tokens",
+                "skip_special_tokens",
+                "json_whitespace",
             ];
             known.extend(SamplingOptions::names());
             return Err(unknown(key, "a run", &known));
@@ -488,7 +518,7 @@ fn unknown(key: &str, what: &str, known: &[&str]) -> Failure {
     )
 }
 
-fn invalid(key: &str, value: &str, expected: &str) -> Failure {
+pub(super) fn invalid(key: &str, value: &str, expected: &str) -> Failure {
     Failure::new(
         OXP_ERR_INVALID_OPTION,
         format!(

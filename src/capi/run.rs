@@ -17,19 +17,32 @@ use super::memory::Text;
 use super::options::{self, TestHook, oxp_options};
 use super::pipeline::{PipelineObject, oxp_pipeline};
 use super::sampling::oxp_token_logprob;
-use super::status::{OXP_ERR_CANCELLED, oxp_status};
+use super::status::{OXP_ERR_CANCELLED, OXP_ERR_DEADLINE_EXCEEDED, oxp_status};
 use super::strings::{Out, array, text};
 use super::structs::{InfoOut, info_struct};
 use super::tensor::{borrow, oxp_tensor_in};
 
 /// Why a run is finished: not yet; an end token was chosen; as many tokens were chosen as
 /// were allowed; the sequence is as long as the model takes; a package without a token
-/// loop has run, an iterative one all of its steps.
+/// loop has run, an iterative one all of its steps; the text has come to a stop string; the
+/// last tokens are a sequence of "stop_tokens"; the sequence is as long as "max_length" allows;
+/// the constraint is complete, and the package has no end token to say so.
 pub const OXP_FINISH_NONE: u32 = 0;
 pub const OXP_FINISH_END_OF_TEXT: u32 = 1;
 pub const OXP_FINISH_MAX_TOKENS: u32 = 2;
 pub const OXP_FINISH_CONTEXT_FULL: u32 = 3;
 pub const OXP_FINISH_COMPLETED: u32 = 4;
+pub const OXP_FINISH_STOP_STRING: u32 = 5;
+pub const OXP_FINISH_STOP_TOKENS: u32 = 6;
+pub const OXP_FINISH_MAX_LENGTH: u32 = 7;
+pub const OXP_FINISH_CONSTRAINT: u32 = 8;
+/// What ended oxp_run_generate before the run was finished: a cancel object or the callback; the
+/// time that "timeout_ms" allows. The run has the steps that came before, and can go on.
+pub const OXP_FINISH_CANCELLED: u32 = 9;
+pub const OXP_FINISH_DEADLINE: u32 = 10;
+
+/// A flag of oxp_event.
+pub const OXP_EVENT_FORCED: u32 = 1;
 
 /// One request to a pipeline: its tokens, inputs, values and KV cache. Serial: one call at a
 /// time, any thread; a call that overlaps another, or that comes from a callback of one,
@@ -48,8 +61,8 @@ pub struct oxp_event {
     pub token: i32,
     /// An OXP_FINISH_ code; OXP_FINISH_NONE while there is more to come.
     pub finish_reason: u32,
-    /// With OXP_FINISH_END_OF_TEXT, the token's place in the package's list of end tokens;
-    /// else -1.
+    /// With OXP_FINISH_END_OF_TEXT, the token's place in the package's list of end tokens; with
+    /// OXP_FINISH_STOP_STRING and OXP_FINISH_STOP_TOKENS, the place in the option's list; else -1.
     pub finish_index: i32,
     /// UTF-8 text that has become certain with this token, often ""; ends with a NUL. A
     /// token may stand for a NUL, so `text_len` says where the text ends.
@@ -60,8 +73,8 @@ pub struct oxp_event {
     /// Natural logarithm of the token's probability under softmax of the logits; 0 without
     /// a token.
     pub logprob: f32,
-    /// 0.
-    pub reserved: u32,
+    /// OXP_EVENT_FORCED if a constraint left no choice, so that the model was not asked; else 0.
+    pub flags: u32,
     /// Tokens that the host has appended to the run so far.
     pub prompt_tokens: u64,
     /// Tokens that were chosen in the run so far.
@@ -91,9 +104,12 @@ pub struct oxp_event {
     /// run. Borrowed until the next call on the run; in a callback, until that returns.
     pub codes: *const i64,
     pub code_count: u64,
+    /// Where `text` begins in the text of the turn, in bytes: the texts of a turn's events follow
+    /// each other without a gap.
+    pub text_offset: u64,
 }
 
-info_struct!(oxp_event, 128);
+info_struct!(oxp_event, 136);
 
 /// Told each step of oxp_run_generate, on the calling thread. Returns 0 to go on; anything
 /// else ends the call with OXP_ERR_CANCELLED. The step that it was told about has happened.
@@ -178,7 +194,7 @@ fn plain_event(event: &Event, text: &Text, latents: &Latents, codes: &[i64]) -> 
         text: text.as_ptr(),
         text_len: text.len(),
         logprob: event.logprob,
-        reserved: 0,
+        flags: if event.forced { OXP_EVENT_FORCED } else { 0 },
         prompt_tokens: event.usage.prompt_tokens,
         generated_tokens: event.usage.generated_tokens,
         prompt_components_ns: nanoseconds(event.timings.prompt_components),
@@ -197,6 +213,7 @@ fn plain_event(event: &Event, text: &Text, latents: &Latents, codes: &[i64]) -> 
             codes => codes.as_ptr(),
         },
         code_count: codes.len() as u64,
+        text_offset: event.text_offset,
     }
 }
 
@@ -211,13 +228,16 @@ pub(super) fn nanoseconds(duration: Duration) -> u64 {
 
 /// The OXP_FINISH_ code, and the index for `finish_index`.
 pub(super) fn finish_code(reason: FinishReason) -> (u32, i32) {
+    let place = |index: usize| i32::try_from(index).unwrap_or(i32::MAX);
     match reason {
-        FinishReason::EndOfText { index } => {
-            (OXP_FINISH_END_OF_TEXT, i32::try_from(index).unwrap_or(i32::MAX))
-        }
+        FinishReason::EndOfText { index } => (OXP_FINISH_END_OF_TEXT, place(index)),
         FinishReason::MaxTokens => (OXP_FINISH_MAX_TOKENS, -1),
         FinishReason::ContextFull => (OXP_FINISH_CONTEXT_FULL, -1),
         FinishReason::Completed => (OXP_FINISH_COMPLETED, -1),
+        FinishReason::StopString { index } => (OXP_FINISH_STOP_STRING, place(index)),
+        FinishReason::StopTokens { index } => (OXP_FINISH_STOP_TOKENS, place(index)),
+        FinishReason::MaxLength => (OXP_FINISH_MAX_LENGTH, -1),
+        FinishReason::ConstraintEnd => (OXP_FINISH_CONSTRAINT, -1),
     }
 }
 
@@ -322,8 +342,8 @@ pub unsafe extern "C" fn oxp_run_append_text(
 /// `cancel` may be NULL.
 ///
 /// Errors: OXP_ERR_INVALID_STATE (finished, no tokens, or an image without a place among them),
-/// OXP_ERR_MISSING_INPUT, OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
-/// OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
+/// OXP_ERR_MISSING_INPUT, OXP_ERR_INVALID_ARGUMENT, OXP_ERR_RUN_FAILED, OXP_ERR_CONSTRAINT (it cannot
+/// be followed), OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED, OXP_ERR_DEADLINE_EXCEEDED, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
 /// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_step(
@@ -348,7 +368,8 @@ pub unsafe extern "C" fn oxp_run_step(
 }
 
 /// Steps until the run is finished. `finish_reason`, which may be NULL, gets an OXP_FINISH_
-/// code. `on_event`, which may be NULL, is told each step. `cancel` may be NULL; "timeout_ms"
+/// code; when the call fails, OXP_FINISH_CANCELLED or OXP_FINISH_DEADLINE if that ended it, else
+/// OXP_FINISH_NONE. `on_event`, which may be NULL, is told each step. `cancel` may be NULL; "timeout_ms"
 /// counts over the whole call.
 ///
 /// Errors: as oxp_run_step. Steps before the failing one have happened.
@@ -367,7 +388,14 @@ pub unsafe extern "C" fn oxp_run_generate(
             let out = Out::optional(finish_reason, OXP_FINISH_NONE);
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
-            let control = state.control(cancel)?;
+            let note_end = |failure: &Failure| {
+                out.set(match failure.code() {
+                    OXP_ERR_CANCELLED => OXP_FINISH_CANCELLED,
+                    OXP_ERR_DEADLINE_EXCEEDED => OXP_FINISH_DEADLINE,
+                    _ => OXP_FINISH_NONE,
+                });
+            };
+            let control = state.control(cancel).inspect_err(note_end)?;
             let mut answer = 0;
             let mut tell = |run: &Run, event: &Event| {
                 let Some(on_event) = on_event else {
@@ -386,9 +414,11 @@ pub unsafe extern "C" fn oxp_run_generate(
                 }
             };
             let outcome = state.run.generate(&control, &mut tell);
-            match outcome.map_err(|error| state.late(error))? {
+            let outcome = outcome.map_err(|error| state.late(error));
+            match outcome.inspect_err(note_end)? {
                 Some(reason) => out.set(finish_code(reason).0),
                 None => {
+                    out.set(OXP_FINISH_CANCELLED);
                     return Err(Failure::new(
                         OXP_ERR_CANCELLED,
                         format!("the callback returned {answer}, which ends the call; 0 goes on"),
@@ -426,9 +456,9 @@ pub unsafe extern "C" fn oxp_run_forward(
 /// after a step it takes the place of the token that the step chose. `event` says what
 /// happened.
 ///
-/// Errors: OXP_ERR_INVALID_ARGUMENT (outside of the vocabulary), OXP_ERR_INVALID_STATE (no
-/// logits), OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
-/// OXP_ERR_BUSY.
+/// Errors: OXP_ERR_INVALID_ARGUMENT (outside of the vocabulary, or not what the constraint allows),
+/// OXP_ERR_INVALID_STATE (no logits), OXP_ERR_CONSTRAINT, OXP_ERR_STRUCT_SIZE, OXP_ERR_NULL_POINTER,
+/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_force_token(
     run: *mut oxp_run,

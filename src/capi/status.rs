@@ -81,6 +81,10 @@ pub const OXP_ERR_RUN_FAILED: i32 = -61;
 pub const OXP_ERR_TOKENIZER: i32 = -70;
 /// A chat template does not parse, or failed while it was filled in.
 pub const OXP_ERR_CHAT_TEMPLATE: i32 = -71;
+/// The grammar of a constraint is wrong or beyond its bounds, or cannot be followed.
+pub const OXP_ERR_CONSTRAINT: i32 = -72;
+/// What a text has as a call of a tool is none.
+pub const OXP_ERR_TOOL_CALL: i32 = -73;
 
 /// An image or a sound cannot be decoded, or not be preprocessed as the package says.
 pub const OXP_ERR_INVALID_MEDIA: i32 = -80;
@@ -123,6 +127,8 @@ pub extern "C" fn oxp_status_name(status: i32) -> *const c_char {
         OXP_ERR_RUN_FAILED => c"OXP_ERR_RUN_FAILED",
         OXP_ERR_TOKENIZER => c"OXP_ERR_TOKENIZER",
         OXP_ERR_CHAT_TEMPLATE => c"OXP_ERR_CHAT_TEMPLATE",
+        OXP_ERR_CONSTRAINT => c"OXP_ERR_CONSTRAINT",
+        OXP_ERR_TOOL_CALL => c"OXP_ERR_TOOL_CALL",
         OXP_ERR_INVALID_MEDIA => c"OXP_ERR_INVALID_MEDIA",
         _ => c"unknown status",
     };

@@ -109,7 +109,8 @@ mod tests {
             Ok(7)
         });
         assert!(matches!(outcome, Ok(7)));
-        let panic = crate::panics::contain(|| bounded(&control, || -> Result<(), _> { panic!("on purpose") }));
+        let panic =
+            crate::panics::contain(|| bounded(&control, || -> Result<(), _> { panic!("on purpose") }));
         assert!(panic.is_err_and(|panic| panic.to_string().ends_with("on purpose")));
         assert!(!is_possible());
     }

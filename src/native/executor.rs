@@ -2,9 +2,9 @@ use std::mem::MaybeUninit;
 
 use smallvec::SmallVec;
 
-use super::ending;
 use super::control::{BodyState, Control, ControlContext, ControlError};
 use super::element::ElementType;
+use super::ending;
 use super::graph::{Action, Graph, Node, Plan, Step, ValueId};
 use super::operator::{OpError, Operator};
 use super::output::{CacheMemory, Memory, NodeRoom};

@@ -69,6 +69,14 @@ impl Run {
             }
             .into());
         }
+        if self.constrained.is_some() {
+            return Err(RequestError::InvalidSetting {
+                what: "num_beams",
+                message: "beams are searched without a constraint; take that away, or set num_beams to 1"
+                    .to_owned(),
+            }
+            .into());
+        }
         self.forward(control)?;
         let most = self.room();
         let end_tokens = self.stop.end_tokens.clone();

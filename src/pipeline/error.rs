@@ -77,6 +77,15 @@ pub enum RequestError {
     ContextFull { have: usize, more: usize, limit: usize },
     #[error("the run has {limit} tokens, as many as the model takes; rewind to make room for another")]
     SequenceFull { limit: u64 },
+    #[error(
+        "the run has {length} tokens, and its max_length is {limit}; rewind to make room for another, or make a run \
+         with a larger one"
+    )]
+    LengthReached { length: u64, limit: u64 },
+    #[error("token {id} does not fit the constraint here; choose one that does, or set no constraint")]
+    AgainstConstraint { id: i32 },
+    #[error("the tokens that the package chooses have no text to constrain: it has no tokenizer for them")]
+    NoTextToConstrain,
     #[error("the package has no tokenizer; append token ids")]
     NoTokenizer,
     #[error("component \"{component}\" does not run {asked}; its phase is {phase}")]
@@ -215,6 +224,10 @@ pub enum ErrorKind {
     Io,
     Tokenizer,
     Template,
+    /// A grammar that an answer was to follow.
+    Constraint,
+    /// What a model wrote as a call of a tool and is none.
+    ToolCall,
     /// An image or a sound cannot be decoded, or not be preprocessed as the package says.
     BadMedia,
     OutOfMemory,
@@ -348,6 +361,7 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         R::MissingInput { .. } => ErrorKind::MissingInput,
         R::BadAddress { .. }
         | R::TokenOutOfRange { .. }
+        | R::AgainstConstraint { .. }
         | R::RewindBeyond { .. }
         | R::ContextFull { .. }
         | R::NotSettable { .. }
@@ -356,6 +370,7 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::NoTokens
         | R::Finished { .. }
         | R::SequenceFull { .. }
+        | R::LengthReached { .. }
         | R::CacheFull { .. }
         | R::WrongPhase { .. }
         | R::NoTokenLoop { .. }
@@ -364,7 +379,7 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::WaitingImages { .. }
         | R::EarlierImages { .. }
         | R::PromptEnded => ErrorKind::InvalidState,
-        R::NoTokenizer | R::NoPreprocessing { .. } => ErrorKind::Unsupported,
+        R::NoTokenizer | R::NoTextToConstrain | R::NoPreprocessing { .. } => ErrorKind::Unsupported,
         R::Media(_) => ErrorKind::BadMedia,
         R::NoChoice { error, .. } => match error {
             SampleError::TokenOutOfRange { .. } => ErrorKind::InvalidArgument,
@@ -385,6 +400,8 @@ fn text_kind(error: &TextError) -> ErrorKind {
         TextError::Io { .. } => ErrorKind::Io,
         TextError::BadTemplate { .. } | TextError::Render { .. } => ErrorKind::Template,
         TextError::BadArgument { .. } => ErrorKind::InvalidArgument,
+        TextError::ToolCall { .. } => ErrorKind::ToolCall,
+        TextError::BadConstraint { .. } | TextError::Constraint { .. } => ErrorKind::Constraint,
         _ => ErrorKind::Tokenizer,
     }
 }

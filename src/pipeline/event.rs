@@ -7,9 +7,16 @@ use crate::generation::FinishReason;
 pub struct Event {
     /// The chosen token; `None` for a package without a token loop.
     pub token: Option<i32>,
-    /// Text that has become certain with this token, without special tokens; often empty,
-    /// always so without a tokenizer. The event that finishes brings what was held back.
+    /// Text that has become certain with this token, without special tokens unless
+    /// [`RunSettings`](super::RunSettings) keep them; often empty, always so without a tokenizer.
+    /// What may become a stop string is held back, and the event that finishes brings what is
+    /// left.
     pub text: String,
+    /// Bytes of the turn's text in the events before: the turn's text is that of its chosen
+    /// tokens.
+    pub text_offset: u64,
+    /// Whether a constraint left no choice: the model was not asked, and `logprob` is 0.
+    pub forced: bool,
     /// Natural logarithm of the chosen token's probability under softmax of the logits;
     /// 0 when there is no token.
     pub logprob: f32,

@@ -9,6 +9,7 @@
 mod backend;
 mod beams;
 mod cache;
+mod constrain;
 mod convert;
 mod denoise;
 mod describe;

@@ -14,7 +14,7 @@ use crate::package::{
     PipelineSpec, Resolved, Said, Scheduler,
 };
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
-use crate::text::{ChatTemplate, SpecialTokens, Tokenizer};
+use crate::text::{ChatTemplate, Guide, SpecialTokens, Tokenizer};
 
 use super::execute::{SharedSession, check_control};
 use super::info::{ComponentInfo, PackageInfo, package_info};
@@ -89,6 +89,8 @@ pub(super) struct PipelineShared {
     pub package: PackageInfo,
     pub tokenizer: Option<Arc<Tokenizer>>,
     pub chat_template: Option<Arc<ChatTemplate>>,
+    /// What constraints need, once one was asked for.
+    pub guide: Mutex<Option<Arc<Guide>>>,
 }
 
 impl fmt::Debug for Pipeline {
@@ -300,6 +302,7 @@ impl Pipeline {
             package: info,
             tokenizer,
             chat_template,
+            guide: Mutex::new(None),
         })))
     }
 

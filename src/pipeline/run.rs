@@ -8,7 +8,10 @@ use crate::generation::{
     log_probability,
 };
 use crate::package::{ComponentSpec, InputSource, OutputRef, Phase, PipelineSpec, TokenLoop};
+use crate::text::StopStrings;
 
+use super::constrain::Constrained;
+use super::execute::check_control;
 use super::loop_steps::Steps;
 use super::media::Media;
 use super::nested::Frames;
@@ -17,7 +20,7 @@ use super::pool::{Pool, at_port};
 use super::request::{self, Activity};
 use super::settings::{RunSettings, check_settings, sampler};
 use super::step::follows_tokens;
-use super::transcript::Transcript;
+use super::transcript::{Piece, Transcript};
 use super::{Event, Pipeline, PipelineError, RequestError, Timings};
 
 /// The port that the loop publishes on the decoder, unless the graph has one of that name.
@@ -48,6 +51,7 @@ pub struct Run {
     pub(super) settings: RunSettings,
     pub(super) stop: StopConditions,
     pub(super) transcript: Transcript,
+    pub(super) constrained: Option<Constrained>,
     pub(super) pool: Pool,
     pub(super) activity: Activity,
     pub(super) media: Media,
@@ -109,7 +113,21 @@ impl Run {
         let keeps_cache =
             decoder.is_some_and(|decoder| decoder.has_cache() || stages.any(ComponentSpec::has_cache));
         let embeds = spec.nested.is_some_and(|nested| nested.pre_embedder.is_some());
-        check_settings(settings, decoder, keeps_cache, embeds)?;
+        // The tokens of frames are no text.
+        let tokenizer = pipeline
+            .tokenizer()
+            .filter(|_| decoder.is_some() && spec.nested.is_none());
+        check_settings(settings, decoder, keeps_cache, embeds, tokenizer.is_some())?;
+        if let Some(size) = vocabulary(spec, pipeline.tokenizer().map(|tokenizer| &**tokenizer)) {
+            let known = |id: i32| usize::try_from(id).is_ok_and(|id| id < size);
+            if let Some(id) = settings.stop_tokens.iter().flatten().find(|id| !known(**id)) {
+                return Err(RequestError::InvalidSetting {
+                    what: "stop_tokens",
+                    message: format!("token id {id} is outside of the vocabulary of {size} tokens"),
+                }
+                .into());
+            }
+        }
         let steps = Steps::of_all(spec, settings)?;
         let (sampler, beams) = sampler(settings, spec)?;
         let max_tokens = settings.max_tokens.or(spec.max_tokens);
@@ -126,12 +144,19 @@ impl Run {
                 } else {
                     Vec::new()
                 },
+                sequences: settings.stop_tokens.clone(),
                 max_tokens,
-                max_length: spec.generation.max_length.filter(|_| max_tokens.is_none()),
+                max_length: settings
+                    .max_length
+                    .or(spec.generation.max_length.filter(|_| max_tokens.is_none())),
                 context_length: spec.context_length,
             },
-            // The tokens of frames are no text.
-            transcript: Transcript::new(pipeline.tokenizer().filter(|_| spec.nested.is_none())),
+            transcript: Transcript::new(
+                tokenizer,
+                settings.skip_special_tokens,
+                &StopStrings::new(&settings.stop_strings, settings.keep_stop_string),
+            ),
+            constrained: None,
             pool,
             activity: Activity::new(spec),
             media: Media::default(),
@@ -195,6 +220,9 @@ impl Run {
             self.media.place(self.transcript.len(), &images);
             self.pool.pictures = self.media.pictures();
             self.transcript.append(&ids);
+            if let Some(constrained) = &mut self.constrained {
+                constrained.restart(self.transcript.len());
+            }
             self.tokens_changed();
         }
         Ok(())
@@ -252,7 +280,7 @@ impl Run {
             }
             return Ok(Event {
                 progress,
-                ..self.event(None, String::new(), 0.0, timings)
+                ..self.event(None, Piece::default(), 0.0, timings)
             });
         };
         if let Some(beams) = self.beams {
@@ -266,6 +294,10 @@ impl Run {
             .into());
         }
         self.refuse_full()?;
+        if let Some(id) = self.forced_token()? {
+            check_control(control)?;
+            return self.accept_forced(id);
+        }
         let timings = self.feed(token_loop, control)?;
         let choice = self.choose(token_loop)?;
         let id = i32::try_from(choice.index).map_err(|_| RequestError::TokenOutOfRange {
@@ -376,22 +408,70 @@ impl Run {
         self.accept(id, logprob, Timings::default())
     }
 
+    /// Appends a token that no logits were asked about.
+    fn accept_forced(&mut self, id: i32) -> Result<Event, PipelineError> {
+        // It does not take the place of the token before.
+        let before = std::mem::replace(&mut self.logits_are_used, false);
+        match self.accept(id, 0.0, Timings::default()) {
+            Ok(event) => {
+                self.has_logits = false;
+                self.logits_are_used = false;
+                Ok(Event {
+                    forced: true,
+                    ..event
+                })
+            }
+            Err(error) => {
+                self.logits_are_used = before;
+                Err(error)
+            }
+        }
+    }
+
     /// Appends the chosen token, or puts it in the place of the one that has been chosen from
     /// the same logits, and says what that means.
     pub(super) fn accept(&mut self, id: i32, logprob: f32, timings: Timings) -> Result<Event, PipelineError> {
         let instead = self.logits_are_used;
         let more = u64::from(!instead);
-        let in_turn = self.transcript.chosen_in_turn() + more;
-        let finish = self.stop.check(id, in_turn, self.sequence_len() as u64 + more);
-        let text = if instead {
-            self.transcript.choose_instead(id, finish.is_some())?
-        } else {
-            self.transcript.choose(id, finish.is_some())?
+        let turn = self.transcript.turn();
+        let turn = match (instead, turn) {
+            (true, [before @ .., _]) => before,
+            _ => turn,
         };
+        let finish = self.stop.check(turn, id, self.sequence_len() as u64 + more);
+        let place = self.transcript.len() - usize::from(instead);
+        let last = instead
+            .then(|| self.transcript.tokens().last().copied())
+            .flatten();
+        let complete = match self.follow_constraint(id, place) {
+            Ok(complete) => complete,
+            Err(error) => {
+                self.constrain_again(last, place);
+                return Err(error);
+            }
+        };
+        let finish = finish.or(complete.then_some(FinishReason::ConstraintEnd));
+        let piece = if instead {
+            self.transcript.choose_instead(id, finish.is_some())
+        } else {
+            self.transcript.choose(id, finish.is_some())
+        };
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(error) => {
+                self.constrain_again(last, place);
+                return Err(error.into());
+            }
+        };
+        // The text ends there, whatever the tokens say.
+        let finish = piece
+            .stop
+            .map(|index| FinishReason::StopString { index })
+            .or(finish);
         self.finished = finish;
         self.logits_are_used = true;
         self.pool.output_ids.clear();
-        let mut event = self.event(Some(id), text, logprob, timings);
+        let mut event = self.event(Some(id), piece, logprob, timings);
         if let Some(nested) = self.pipeline.shared().spec.nested {
             let ends = matches!(finish, Some(FinishReason::EndOfText { .. }));
             self.frames.choose(ends, instead);
@@ -401,10 +481,12 @@ impl Run {
         Ok(event)
     }
 
-    fn event(&self, token: Option<i32>, text: String, logprob: f32, timings: Timings) -> Event {
+    fn event(&self, token: Option<i32>, piece: Piece, logprob: f32, timings: Timings) -> Event {
         Event {
             token,
-            text,
+            text: piece.text,
+            text_offset: piece.offset,
+            forced: false,
             logprob,
             progress: None,
             codes: Vec::new(),
@@ -456,6 +538,9 @@ impl Run {
             self.has_logits = false;
         }
         self.transcript.truncate(len);
+        if let Some(constrained) = &mut self.constrained {
+            constrained.rewind(len);
+        }
         if let Some(nested) = spec.nested {
             self.frames
                 .truncate(self.transcript.chosen().count(), nested.groups);
@@ -566,7 +651,7 @@ impl Run {
         }
     }
 
-    fn need_token_loop(&self, what: &'static str) -> Result<TokenLoop, RequestError> {
+    pub(super) fn need_token_loop(&self, what: &'static str) -> Result<TokenLoop, RequestError> {
         self.token_loop().ok_or(RequestError::NoTokenLoop {
             what,
             strategy: self.pipeline.shared().spec.strategy,
@@ -575,7 +660,11 @@ impl Run {
 
     /// An error when there is no room for another token.
     fn refuse_full(&self) -> Result<(), RequestError> {
-        self.refuse_rows(self.sequence_len())
+        let length = self.sequence_len() as u64;
+        match self.settings.max_length {
+            Some(limit) if length >= limit => Err(RequestError::LengthReached { length, limit }),
+            _ => self.refuse_rows(self.sequence_len()),
+        }
     }
 
     /// The same for a sequence of so many tokens, or rows.

@@ -2,6 +2,7 @@
 
 use crate::generation::{Beams, OptionError, Sampler, SamplingOptions};
 use crate::package::{ComponentSpec, PipelineSpec};
+use crate::text::DEFAULT_JSON_WHITESPACE;
 
 use super::RequestError;
 
@@ -13,6 +14,20 @@ pub struct RunSettings {
     pub max_tokens: Option<u64>,
     /// Whether an end token of the package finishes the run.
     pub stop_on_eos: bool,
+    /// Tokens of prompt and answers together, after which the run is finished; wins over the
+    /// package's own limit. `None` takes the package's, unless there is a `max_tokens`.
+    pub max_length: Option<u64>,
+    /// Any of these finishes the run once the text of the turn's chosen tokens has come to it.
+    pub stop_strings: Vec<String>,
+    /// Whether the stop string that finishes the run is part of the events' text.
+    pub keep_stop_string: bool,
+    /// Any of these finishes the run once the turn's chosen tokens end with it.
+    pub stop_tokens: Vec<Vec<i32>>,
+    /// Whether the text of events is without that of special tokens.
+    pub skip_special_tokens: bool,
+    /// White-space characters that a constraint allows in a row between the parts of JSON; 0
+    /// allows none.
+    pub json_whitespace: u32,
     /// The most tokens that one pass feeds; `None` feeds a whole prompt at once.
     pub chunk_size: Option<usize>,
     /// Whether a pass over several tokens keeps the logits of all of them. Choosing a token
@@ -46,6 +61,12 @@ impl Default for RunSettings {
         RunSettings {
             max_tokens: None,
             stop_on_eos: true,
+            max_length: None,
+            stop_strings: Vec::new(),
+            keep_stop_string: false,
+            stop_tokens: Vec::new(),
+            skip_special_tokens: true,
+            json_whitespace: DEFAULT_JSON_WHITESPACE,
             chunk_size: None,
             all_logits: false,
             num_steps: None,
@@ -86,6 +107,7 @@ pub(super) fn check_settings(
     decoder: Option<&ComponentSpec>,
     keeps_cache: bool,
     embeds: bool,
+    has_text: bool,
 ) -> Result<(), RequestError> {
     let refuse = |what, message: &str| {
         Err(RequestError::InvalidSetting {
@@ -95,6 +117,40 @@ pub(super) fn check_settings(
     };
     if settings.max_tokens == Some(0) {
         return refuse("max_tokens", "0 would choose none; give at least 1");
+    }
+    if settings.max_length == Some(0) {
+        return refuse("max_length", "0 leaves no place for a token; give at least 1");
+    }
+    for (what, given) in [
+        ("max_length", settings.max_length.is_some()),
+        ("stop_tokens", !settings.stop_tokens.is_empty()),
+    ] {
+        if given && decoder.is_none() {
+            return refuse(what, "the package has no token loop that it could end");
+        }
+    }
+    for (what, given) in [
+        ("stop_strings", !settings.stop_strings.is_empty()),
+        ("skip_special_tokens", !settings.skip_special_tokens),
+    ] {
+        if given && !has_text {
+            return refuse(
+                what,
+                "the tokens that the package chooses have no text: it has no tokenizer for them",
+            );
+        }
+    }
+    if settings.stop_strings.iter().any(String::is_empty) {
+        return refuse(
+            "stop_strings",
+            "an empty one would end every text at once; leave it out",
+        );
+    }
+    if settings.stop_tokens.iter().any(Vec::is_empty) {
+        return refuse(
+            "stop_tokens",
+            "an empty sequence would end every turn at once; leave it out",
+        );
     }
     match settings.chunk_size {
         Some(0) => refuse("chunk_size", "0 would feed nothing; give at least 1"),

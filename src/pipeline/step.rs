@@ -278,12 +278,15 @@ impl Run {
         Ok(())
     }
 
-    /// Chooses a token from the current logits.
+    /// Chooses a token from the current logits, of those that the constraint allows.
     pub(super) fn choose(&mut self, token_loop: TokenLoop) -> Result<Choice, PipelineError> {
         let tokens = self.transcript.tokens();
-        let in_turn = usize::try_from(self.transcript.chosen_in_turn()).unwrap_or(tokens.len());
-        let prompt_len = tokens.len().saturating_sub(in_turn);
-        let choice = self.sampler.choose(&self.logits, tokens, prompt_len, None);
+        let prompt_len = tokens.len() - self.transcript.turn().len();
+        let allowed = match &mut self.constrained {
+            Some(constrained) => Some(constrained.mask(self.logits.len())?),
+            None => None,
+        };
+        let choice = self.sampler.choose(&self.logits, tokens, prompt_len, allowed);
         choice.map_err(|error| {
             let spec = &self.pipeline.shared().spec;
             no_choice(component_name(spec, token_loop.decoder), error).into()

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
-use crate::text::{DecodeStream, TextError, Tokenizer};
+use crate::text::{DecodeStream, StopStrings, TextError, Tokenizer};
 
 use super::Usage;
 
 /// The tokens of a run, which of them were chosen, and the text that the chosen ones of
 /// this turn have become.
+#[derive(Clone)]
 pub(super) struct Transcript {
     tokens: Vec<i32>,
     chosen: Vec<bool>,
@@ -15,40 +16,79 @@ pub(super) struct Transcript {
     text: Option<Text>,
 }
 
+#[derive(Clone)]
 struct Text {
     tokenizer: Arc<Tokenizer>,
-    stream: DecodeStream,
-    /// The stream as it was before the last token, which the host may replace.
-    before: DecodeStream,
+    /// As a turn begins.
+    fresh: Streamed,
+    now: Streamed,
+    /// As it was before the last token, which the host may replace.
+    before: Streamed,
 }
 
-impl Text {
-    /// What a chosen token adds to the text of a stream, and the stream after it.
-    fn with(&self, stream: &DecodeStream, id: i32, last: bool) -> Result<(String, DecodeStream), TextError> {
-        let mut stream = stream.clone();
+/// How far a turn's text is.
+#[derive(Clone)]
+struct Streamed {
+    decoder: DecodeStream,
+    stops: StopStrings,
+    /// Bytes that were given out.
+    given: u64,
+}
+
+/// What a chosen token has made of the text.
+#[derive(Default)]
+pub(super) struct Piece {
+    /// Text that has become certain.
+    pub text: String,
+    /// Bytes of the turn's text before it.
+    pub offset: u64,
+    /// The stop string that ends the text: its place in the list.
+    pub stop: Option<usize>,
+}
+
+impl Streamed {
+    /// Adds a chosen token; with `last`, nothing is held back. If it fails it may not be used
+    /// again.
+    fn push(&mut self, tokenizer: &Tokenizer, id: i32, last: bool) -> Result<Piece, TextError> {
         let mut piece = String::new();
         // A model may have more ids than the tokenizer has tokens: those have no text.
-        if self.tokenizer.id_to_token(id).is_some() {
-            piece = stream.push(id)?;
+        if tokenizer.id_to_token(id).is_some() {
+            piece = self.decoder.push(id)?;
         }
         if last {
-            piece.push_str(&stream.flush()?);
+            piece.push_str(&self.decoder.flush()?);
         }
-        Ok((piece, stream))
+        let given = self.stops.push(&piece, last);
+        let offset = self.given;
+        self.given += given.text.len() as u64;
+        Ok(Piece {
+            text: given.text,
+            offset,
+            stop: given.stop,
+        })
     }
 }
 
 impl Transcript {
-    pub fn new(tokenizer: Option<&Arc<Tokenizer>>) -> Self {
+    /// `tokenizer` is `None` where the tokens are no text.
+    pub fn new(tokenizer: Option<&Arc<Tokenizer>>, skip_special: bool, stops: &StopStrings) -> Self {
         Transcript {
             tokens: Vec::new(),
             chosen: Vec::new(),
             generated: 0,
             in_turn: 0,
-            text: tokenizer.map(|tokenizer| Text {
-                tokenizer: tokenizer.clone(),
-                stream: tokenizer.decode_stream(true),
-                before: tokenizer.decode_stream(true),
+            text: tokenizer.map(|tokenizer| {
+                let fresh = Streamed {
+                    decoder: tokenizer.decode_stream(skip_special),
+                    stops: stops.clone(),
+                    given: 0,
+                };
+                Text {
+                    tokenizer: tokenizer.clone(),
+                    now: fresh.clone(),
+                    before: fresh.clone(),
+                    fresh,
+                }
             }),
         }
     }
@@ -68,9 +108,16 @@ impl Transcript {
         }
     }
 
-    /// Tokens chosen since the host last appended some.
+    /// How many tokens were chosen since the host last appended some.
     pub fn chosen_in_turn(&self) -> u64 {
         self.in_turn
+    }
+
+    /// The tokens that were chosen since the host last appended some.
+    pub fn turn(&self) -> &[i32] {
+        let chosen = usize::try_from(self.in_turn).unwrap_or(usize::MAX);
+        let start = self.tokens.len().saturating_sub(chosen);
+        self.tokens.get(start..).unwrap_or_default()
     }
 
     /// Tokens before the first chosen one.
@@ -102,12 +149,12 @@ impl Transcript {
 
     /// Appends a chosen token and gives the text that has become certain; with `last`, all
     /// that was held back.
-    pub fn choose(&mut self, id: i32, last: bool) -> Result<String, TextError> {
-        let mut piece = String::new();
+    pub fn choose(&mut self, id: i32, last: bool) -> Result<Piece, TextError> {
+        let mut piece = Piece::default();
         if let Some(text) = &mut self.text {
-            let (next, stream) = text.with(&text.stream, id, last)?;
-            piece = next;
-            text.before = std::mem::replace(&mut text.stream, stream);
+            let mut next = text.now.clone();
+            piece = next.push(&text.tokenizer, id, last)?;
+            text.before = std::mem::replace(&mut text.now, next);
         }
         self.tokens.push(id);
         self.chosen.push(true);
@@ -118,10 +165,12 @@ impl Transcript {
 
     /// Puts another token in the place of the last, which was chosen; its text as of
     /// [`choose`](Self::choose).
-    pub fn choose_instead(&mut self, id: i32, last: bool) -> Result<String, TextError> {
-        let mut piece = String::new();
+    pub fn choose_instead(&mut self, id: i32, last: bool) -> Result<Piece, TextError> {
+        let mut piece = Piece::default();
         if let Some(text) = &mut self.text {
-            (piece, text.stream) = text.with(&text.before, id, last)?;
+            let mut next = text.before.clone();
+            piece = next.push(&text.tokenizer, id, last)?;
+            text.now = next;
         }
         if let Some(token) = self.tokens.last_mut() {
             *token = id;
@@ -142,10 +191,21 @@ impl Transcript {
         self.in_turn = self.chosen.iter().rev().take_while(chosen).count() as u64;
     }
 
+    /// The text is as it was when the turn's last token was chosen.
     fn restart_text(&mut self) {
-        if let Some(text) = &mut self.text {
-            text.stream = text.tokenizer.decode_stream(true);
-            text.before = text.stream.clone();
+        let Some(text) = &mut self.text else {
+            return;
+        };
+        text.now = text.fresh.clone();
+        let chosen = usize::try_from(self.in_turn).unwrap_or(usize::MAX);
+        let start = self.tokens.len().saturating_sub(chosen);
+        for &id in self.tokens.get(start..).unwrap_or_default() {
+            let mut next = text.now.clone();
+            // It has not failed before.
+            if next.push(&text.tokenizer, id, false).is_ok() {
+                text.now = next;
+            }
         }
+        text.before = text.now.clone();
     }
 }

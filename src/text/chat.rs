@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::chat_source::{self, INTO_NAMESPACE, INTO_VARIABLE};
 use super::own_stack::with_own_stack;
 use super::strftime::strftime;
-use super::{SpecialTokens, TextError, chat_format, chat_values};
+use super::{SpecialTokens, TextError, chat_methods, chat_values};
 
 const NAME: &str = "chat_template";
 
@@ -144,7 +144,7 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
             .build()?,
     );
     environment.set_fuel(Some(FUEL));
-    environment.set_unknown_method_callback(chat_format::method);
+    environment.set_unknown_method_callback(chat_methods::method);
     environment.set_formatter(|out, state, value| {
         chat_values::check(state, value)?;
         escape_formatter(out, state, value)

@@ -5,7 +5,7 @@ use minijinja::{Error, ErrorKind, State, Value};
 use super::chat_values;
 
 /// Characters that a field may be filled up to, and digits after its point.
-const MAX_WIDTH: u64 = 1000;
+pub(super) const MAX_WIDTH: u64 = 1000;
 
 /// Python's methods, `format` within bounds.
 pub(super) fn method(

@@ -34,6 +34,24 @@ pub struct DecodeStream {
     given_text: String,
     /// The window is decoded once it has this many ids.
     try_at: usize,
+    /// Ids that were pushed, and which of them is the first whose text may not be given out yet.
+    pushed: u64,
+    waiting: u64,
+    /// What the last call gave.
+    span: Span,
+    /// Bytes given out before it and by it.
+    bytes: u64,
+}
+
+/// Which part of a text a call of a [`DecodeStream`] gave, and of which ids it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Bytes of the text before.
+    pub offset: u64,
+    /// The first of the ids whose text it is: how many were pushed before it.
+    pub first: u64,
+    /// How many ids it is the text of, special ones between them included; 0 if there is no text.
+    pub count: u64,
 }
 
 impl DecodeStream {
@@ -45,12 +63,45 @@ impl DecodeStream {
             given: 0,
             given_text: String::new(),
             try_at: 0,
+            pushed: 0,
+            waiting: 0,
+            span: Span::default(),
+            bytes: 0,
         }
     }
 
     /// The text that has become certain with this token; empty while a character is
     /// incomplete.
     pub fn push(&mut self, id: i32) -> Result<String, TextError> {
+        let piece = self.decode_with(id)?;
+        self.pushed += 1;
+        self.note(&piece);
+        Ok(piece)
+    }
+
+    /// Where the text of the last call is in the whole, and of which ids it is.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    fn note(&mut self, piece: &str) {
+        let nothing_waits = self.window.len() == self.given;
+        self.span = Span {
+            offset: self.bytes,
+            first: self.waiting,
+            count: if piece.is_empty() {
+                0
+            } else {
+                self.pushed - self.waiting
+            },
+        };
+        self.bytes += piece.len() as u64;
+        if nothing_waits || !piece.is_empty() {
+            self.waiting = self.pushed;
+        }
+    }
+
+    fn decode_with(&mut self, id: i32) -> Result<String, TextError> {
         let id = self.tokenizer.known_id(id)?;
         if self.skip_special && self.tokenizer.skips(id) {
             return Ok(String::new());
@@ -69,7 +120,11 @@ impl DecodeStream {
     /// What is left, incomplete characters as U+FFFD; the stream then starts anew.
     pub fn flush(&mut self) -> Result<String, TextError> {
         let rest = self.take_new(true)?;
-        *self = DecodeStream::new(self.tokenizer.clone(), self.skip_special);
+        self.note(&rest);
+        *self = DecodeStream {
+            span: self.span,
+            ..DecodeStream::new(self.tokenizer.clone(), self.skip_special)
+        };
         Ok(rest)
     }
 

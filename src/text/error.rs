@@ -24,6 +24,19 @@ pub enum TextError {
     /// The template called `raise_exception`, or failed while it was filled in.
     #[error("chat template: {message}")]
     Render { message: String },
+    /// A grammar that cannot be used, or a vocabulary that none can be used with.
+    #[error("constraint: {message}")]
+    BadConstraint { message: String },
+    /// A grammar that could not be followed: beyond the bounds of its library, mostly.
+    #[error("the constraint cannot be followed: {message}; set another, or none")]
+    Constraint { message: String },
+    /// What a model wrote as a call and is none.
+    #[error("{format} tool call at byte {at} of the text: {message}")]
+    ToolCall {
+        format: &'static str,
+        at: usize,
+        message: String,
+    },
     /// Messages, tools or extra variables that are not the JSON that was asked for.
     #[error("{what}: {message}")]
     BadArgument { what: &'static str, message: String },

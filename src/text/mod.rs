@@ -4,16 +4,27 @@
 
 mod chat;
 mod chat_format;
+mod chat_methods;
 mod chat_source;
 mod chat_values;
+mod constraint;
 mod decode;
 mod error;
+mod guide;
 mod own_stack;
+mod python_call;
+mod stop_strings;
 mod strftime;
+mod token_bytes;
 mod tokenizer;
 mod tokenizer_file;
+mod tool_calls;
 
 pub use chat::{ChatRequest, ChatTemplate};
-pub use decode::DecodeStream;
+pub use constraint::Constraint;
+pub use decode::{DecodeStream, Span};
 pub use error::TextError;
+pub use guide::{ConstraintKind, DEFAULT_JSON_WHITESPACE, Guide};
+pub use stop_strings::{Given, StopStrings};
 pub use tokenizer::{SpecialTokens, Tokenizer};
+pub use tool_calls::{ToolCall, ToolCallFormat, ToolCalls};

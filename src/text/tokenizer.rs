@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::component::{TEXT_LIMIT, TOKENIZER_LIMIT, read_regular};
 use crate::panics::contain;
 
-use super::{DecodeStream, TextError, tokenizer_file};
+use super::{DecodeStream, TextError, token_bytes, tokenizer_file};
 
 /// Ids and texts of the tokens with a role, as far as the tokenizer's files name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -159,10 +159,12 @@ impl Tokenizer {
 
     /// Whether the token stands for a byte: `<0x00>` to `<0xFF>`.
     pub(super) fn is_byte_token(&self, id: u32) -> bool {
-        self.inner.id_to_token(id).is_some_and(|token| {
-            let digits = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
-            digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
-        })
+        let token = self.inner.id_to_token(id);
+        token.is_some_and(|token| token_bytes::byte_of(&token).is_some())
+    }
+
+    pub(super) fn inner(&self) -> &tokenizers::Tokenizer {
+        &self.inner
     }
 
     pub(super) fn decode_known(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {

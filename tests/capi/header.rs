@@ -41,7 +41,7 @@ pub fn without_comments(text: &str) -> String {
 }
 
 /// The source files, in the order in which their items stand in the header.
-const SOURCES: [&str; 20] = [
+const SOURCES: [&str; 21] = [
     "version",
     "status",
     "error",
@@ -58,6 +58,7 @@ const SOURCES: [&str; 20] = [
     "outputs",
     "pipeline",
     "run",
+    "run_constraint",
     "run_values",
     "sampling",
     "run_media",

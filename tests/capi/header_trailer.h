@@ -31,7 +31,7 @@
   { (uint32_t)sizeof(oxp_pipeline_info), 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, 0, 0, 0 }
 
 #define OXP_EVENT_INIT \
-  { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0 }
+  { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, 0 }
 
 #define OXP_RUN_STATS_INIT \
   { (uint32_t)sizeof(oxp_run_stats), 0, 0, 0, 0, 0, 0, 0 }
@@ -53,7 +53,7 @@ OXP_LAYOUT_(oxp_session_stats, 16);
 OXP_LAYOUT_(oxp_component_info, 112);
 OXP_LAYOUT_(oxp_pipeline_info, 112);
 OXP_LAYOUT_(oxp_load_progress, 40);
-OXP_LAYOUT_(oxp_event, 128);
+OXP_LAYOUT_(oxp_event, 136);
 OXP_LAYOUT_(oxp_run_stats, 56);
 #undef OXP_LAYOUT_
 #endif

@@ -66,7 +66,12 @@ const NULLABLE: [(&str, &str); 23] = [
     ("oxp_chat_template_create", "tokenizer"),
     ("oxp_chat_template_render_copy", "tools"),
 ];
-const MORE_NULLABLE: [(&str, &str); 1] = [("oxp_chat_template_render_copy", "extra")];
+const MORE_NULLABLE: [(&str, &str); 4] = [
+    ("oxp_chat_template_render_copy", "extra"),
+    ("oxp_run_set_constraint", "text"),
+    ("oxp_tool_calls_parse_copy", "chat_template"),
+    ("oxp_tool_calls_parse_copy", "format"),
+];
 
 impl Function {
     fn nullable(&self, parameter: &Parameter) -> bool {
@@ -110,7 +115,9 @@ impl Function {
             ("float *", "logprob") => "&f.logprob",
             ("double *", "score") => "&f.score",
             ("const oxp_token_logprob **", _) => "&f.top",
+            ("uint32_t", "kind") if function == "oxp_run_set_constraint" => "OXP_CONSTRAINT_NONE",
             ("uint32_t", "kind") => "OXP_OPTIONS_RUN",
+            ("const char *", "format") => "\"hermes\"",
             ("uint32_t", "backend") => "OXP_BACKEND_NATIVE",
             ("uint32_t", "role") => "OXP_TOKEN_EOS",
             ("const char *", "key") => "\"threads\"",
@@ -161,13 +168,15 @@ impl Function {
             ("oxp_tensor_out *", "tensor") => "&f.room",
             ("const int32_t *", "tokens" | "ids") => "f.tokens",
             ("uint64_t", "index" | "length") => "0",
-            ("int32_t", "add_special" | "skip_special" | "add_generation_prompt") => "1",
+            ("int32_t", "add_special" | "skip_special" | "add_generation_prompt" | "finished") => "1",
             ("int32_t", "token" | "id") => "3",
             ("char *", "buffer") => "f.buffer",
             ("int32_t *", "buffer" | "ids") => "f.ids",
             ("uint64_t", "capacity") => "64",
             ("uint64_t *", "needed") => "&f.needed",
-            ("uint64_t *", "count" | "size" | "weight_bytes" | "token_count") => "&f.number",
+            ("uint64_t *", "count" | "size" | "weight_bytes" | "token_count" | "offset" | "first") => {
+                "&f.number"
+            }
             ("uint64_t *", "value_len") => "&f.text2_len",
             ("uint64_t *", name) if name.ends_with("_len") => "&f.text_len",
             ("const char **", "value") => "&f.text2",

@@ -328,6 +328,16 @@ fn run() {
 }
 
 #[test]
+fn stops() {
+    check("stops", &[path(package_folder()), "BACKEND"]);
+}
+
+#[test]
+fn constraints() {
+    check("constraints", &[path(package_folder()), "BACKEND"]);
+}
+
+#[test]
 fn iterative() {
     check(
         "iterative",

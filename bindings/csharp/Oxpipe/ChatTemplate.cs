@@ -60,6 +60,29 @@ namespace Oxpipe
             }
         }
 
+        /// <summary>
+        /// The calls of tools in an answer, as JSON (see oxp_tool_calls_parse_copy in oxpipe.h). The
+        /// format is the template's, unless one is named. While the text is not finished, its end may
+        /// be part of a call.
+        /// </summary>
+        public string ParseToolCalls(string text, bool finished = true, string format = null)
+        {
+            using (var lease = new Lease(handle))
+            using (var utf8 = new Utf8Text(text ?? throw new ArgumentNullException(nameof(text))))
+            using (var formatText = new Utf8Text(format))
+            {
+                var template = (oxp_chat_template*)lease.Pointer;
+                byte* bytes = utf8.Bytes;
+                ulong length = utf8.Length;
+                byte* formatBytes = formatText.Bytes;
+                ulong formatLength = formatText.Length;
+                return Calls.CopyText((byte* buffer, ulong capacity, ulong* needed, oxp_error** error) =>
+                    NativeMethods.oxp_tool_calls_parse_copy(
+                        template, formatBytes, formatLength, bytes, length, finished ? 1 : 0, buffer, capacity, needed,
+                        error));
+            }
+        }
+
         public void Dispose()
         {
             handle.Dispose();

@@ -39,6 +39,8 @@ namespace Oxpipe
         RunFailed = NativeMethods.OXP_ERR_RUN_FAILED,
         Tokenizer = NativeMethods.OXP_ERR_TOKENIZER,
         ChatTemplate = NativeMethods.OXP_ERR_CHAT_TEMPLATE,
+        Constraint = NativeMethods.OXP_ERR_CONSTRAINT,
+        ToolCall = NativeMethods.OXP_ERR_TOOL_CALL,
         InvalidMedia = NativeMethods.OXP_ERR_INVALID_MEDIA,
     }
 
@@ -87,6 +89,22 @@ namespace Oxpipe
         MaxTokens = NativeMethods.OXP_FINISH_MAX_TOKENS,
         ContextFull = NativeMethods.OXP_FINISH_CONTEXT_FULL,
         Completed = NativeMethods.OXP_FINISH_COMPLETED,
+        StopString = NativeMethods.OXP_FINISH_STOP_STRING,
+        StopTokens = NativeMethods.OXP_FINISH_STOP_TOKENS,
+        MaxLength = NativeMethods.OXP_FINISH_MAX_LENGTH,
+        Constraint = NativeMethods.OXP_FINISH_CONSTRAINT,
+        Cancelled = NativeMethods.OXP_FINISH_CANCELLED,
+        Deadline = NativeMethods.OXP_FINISH_DEADLINE,
+    }
+
+    /// <summary>What an answer is made to follow.</summary>
+    public enum ConstraintKind : uint
+    {
+        None = NativeMethods.OXP_CONSTRAINT_NONE,
+        Json = NativeMethods.OXP_CONSTRAINT_JSON,
+        JsonSchema = NativeMethods.OXP_CONSTRAINT_JSON_SCHEMA,
+        Regex = NativeMethods.OXP_CONSTRAINT_REGEX,
+        Lark = NativeMethods.OXP_CONSTRAINT_LARK,
     }
 
     public enum LogLevel : uint

@@ -66,6 +66,18 @@ namespace Oxpipe
         internal const uint OXP_FINISH_MAX_TOKENS = 2;
         internal const uint OXP_FINISH_CONTEXT_FULL = 3;
         internal const uint OXP_FINISH_COMPLETED = 4;
+        internal const uint OXP_FINISH_STOP_STRING = 5;
+        internal const uint OXP_FINISH_STOP_TOKENS = 6;
+        internal const uint OXP_FINISH_MAX_LENGTH = 7;
+        internal const uint OXP_FINISH_CONSTRAINT = 8;
+        internal const uint OXP_FINISH_CANCELLED = 9;
+        internal const uint OXP_FINISH_DEADLINE = 10;
+        internal const uint OXP_EVENT_FORCED = 1;
+        internal const uint OXP_CONSTRAINT_NONE = 0;
+        internal const uint OXP_CONSTRAINT_JSON = 1;
+        internal const uint OXP_CONSTRAINT_JSON_SCHEMA = 2;
+        internal const uint OXP_CONSTRAINT_REGEX = 3;
+        internal const uint OXP_CONSTRAINT_LARK = 4;
         internal const uint OXP_LOGPROBS_RAW = 0;
         internal const uint OXP_LOGPROBS_PROCESSED = 1;
         internal const uint OXP_TOKEN_BOS = 1;
@@ -287,6 +299,9 @@ namespace Oxpipe
         [DllImport(__DllName, EntryPoint = "oxp_run_execute", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_execute(oxp_run* run, byte* component, ulong component_len, oxp_cancel* cancel, oxp_error** err);
 
+        [DllImport(__DllName, EntryPoint = "oxp_run_set_constraint", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_set_constraint(oxp_run* run, uint kind, byte* text, ulong text_len, oxp_error** err);
+
         [DllImport(__DllName, EntryPoint = "oxp_run_set_input", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_set_input(oxp_run* run, byte* address, ulong address_len, oxp_tensor_in* tensor, oxp_error** err);
 
@@ -383,6 +398,9 @@ namespace Oxpipe
         [DllImport(__DllName, EntryPoint = "oxp_decode_stream_flush", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_decode_stream_flush(oxp_decode_stream* stream, byte** text, ulong* text_len, oxp_error** err);
 
+        [DllImport(__DllName, EntryPoint = "oxp_decode_stream_get_span", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_decode_stream_get_span(oxp_decode_stream* stream, ulong* offset, ulong* first, ulong* count, oxp_error** err);
+
         [DllImport(__DllName, EntryPoint = "oxp_decode_stream_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern void oxp_decode_stream_free(oxp_decode_stream* stream);
 
@@ -397,6 +415,9 @@ namespace Oxpipe
 
         [DllImport(__DllName, EntryPoint = "oxp_chat_template_render_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_chat_template_render_copy(oxp_chat_template* chat_template, byte* messages, ulong messages_len, byte* tools, ulong tools_len, byte* extra, ulong extra_len, int add_generation_prompt, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_tool_calls_parse_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_tool_calls_parse_copy(oxp_chat_template* chat_template, byte* format, ulong format_len, byte* text, ulong text_len, int finished, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
 
     }
 
@@ -575,7 +596,7 @@ namespace Oxpipe
         public byte* text;
         public ulong text_len;
         public float logprob;
-        public uint reserved;
+        public uint flags;
         public ulong prompt_tokens;
         public ulong generated_tokens;
         public ulong prompt_components_ns;
@@ -588,6 +609,7 @@ namespace Oxpipe
         public ulong latent_count;
         public long* codes;
         public ulong code_count;
+        public ulong text_offset;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -665,6 +687,8 @@ namespace Oxpipe
         internal const int OXP_ERR_RUN_FAILED = -61;
         internal const int OXP_ERR_TOKENIZER = -70;
         internal const int OXP_ERR_CHAT_TEMPLATE = -71;
+        internal const int OXP_ERR_CONSTRAINT = -72;
+        internal const int OXP_ERR_TOOL_CALL = -73;
         internal const int OXP_ERR_INVALID_MEDIA = -80;
     }
 }

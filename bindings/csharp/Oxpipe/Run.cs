@@ -360,6 +360,22 @@ namespace Oxpipe
             }
         }
 
+        /// <summary>
+        /// Makes what is chosen from now on follow a grammar; None lets the model go its own way
+        /// again. The text does not count for None and Json.
+        /// </summary>
+        public void SetConstraint(ConstraintKind kind, string text = null)
+        {
+            using (var call = new Call(this))
+            using (var utf8 = new Utf8Text(text))
+            {
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_set_constraint(
+                    call.Run, (uint)kind, utf8.Bytes, utf8.Length, &error);
+                Calls.Check(status, error);
+            }
+        }
+
         /// <summary>Keeps the first tokens and forgets the others. 0 starts over; inputs stay set.</summary>
         public void Rewind(long length)
         {

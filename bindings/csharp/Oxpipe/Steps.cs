@@ -12,6 +12,8 @@ namespace Oxpipe
             LogProbability = step->logprob;
             FinishReason = (FinishReason)step->finish_reason;
             FinishIndex = step->finish_index;
+            TextOffset = checked((long)step->text_offset);
+            IsForced = (step->flags & NativeMethods.OXP_EVENT_FORCED) != 0;
             PromptTokens = checked((long)step->prompt_tokens);
             GeneratedTokens = checked((long)step->generated_tokens);
             PromptComponents = Times.FromNanoseconds(step->prompt_components_ns);
@@ -35,8 +37,17 @@ namespace Oxpipe
         /// <summary>FinishReason.None while there is more to come.</summary>
         public FinishReason FinishReason { get; }
 
-        /// <summary>At the end of the text the token's place in the list of end tokens; else -1.</summary>
+        /// <summary>
+        /// At the end of the text the token's place in the list of end tokens, at a stop string or stop
+        /// tokens the place in the option's list; else -1.
+        /// </summary>
         public int FinishIndex { get; }
+
+        /// <summary>Where Text begins in the text of the turn, in bytes of UTF-8.</summary>
+        public long TextOffset { get; }
+
+        /// <summary>Whether a constraint left no choice, so that the model was not asked.</summary>
+        public bool IsForced { get; }
 
         public long PromptTokens { get; }
 

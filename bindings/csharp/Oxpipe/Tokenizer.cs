@@ -224,6 +224,28 @@ namespace Oxpipe
             }
         }
 
+        /// <summary>
+        /// Which part of the whole text the last call gave, and of which tokens: the bytes of UTF-8 before
+        /// it, how many tokens were pushed before the first of those whose text it is, how many these are.
+        /// </summary>
+        public (long Offset, long First, long Count) LastSpan()
+        {
+            lock (gate)
+            {
+                using (var lease = new Lease(handle))
+                {
+                    ulong offset;
+                    ulong first;
+                    ulong count;
+                    oxp_error* error;
+                    int status = NativeMethods.oxp_decode_stream_get_span(
+                        (oxp_decode_stream*)lease.Pointer, &offset, &first, &count, &error);
+                    Calls.Check(status, error);
+                    return (checked((long)offset), checked((long)first), checked((long)count));
+                }
+            }
+        }
+
         /// <summary>Ends the text: what was held back, incomplete characters as U+FFFD. The stream is then as new.</summary>
         public string Flush()
         {

@@ -129,6 +129,18 @@ static class RunTests
             Check.That(stats.Prefill + stats.Decode > TimeSpan.Zero);
             Check.Fails(Status.InvalidState, "finished", () => run.Step());
 
+            // An answer that follows a grammar: a space before each word of a text that goes on.
+            run.Rewind(1);
+            run.SetConstraint(ConstraintKind.Regex, " one( two)?");
+            Check.Equal(run.Step().Token, 1);
+            step = run.Step();
+            Check.That(step.Token == 2 && step.TextOffset == 3 && !step.IsForced);
+            Check.Equal(run.Generate(), FinishReason.EndOfText);
+            Check.Fails(Status.Constraint, "regular expression", () => run.SetConstraint(ConstraintKind.Regex, "("));
+            run.SetConstraint(ConstraintKind.None);
+            run.Rewind(1);
+            Check.Equal(run.Step().Token, 4);
+
             run.Rewind(2);
             Check.Same(run.GetTokens(), new[] { 3, 4 });
             Check.Equal(run.Step().Token, 5);

@@ -72,6 +72,17 @@ static class TextTests
             Check.Equal(own.Render(hello), "1");
         }
         Check.Fails(Status.ChatTemplate, "", () => new ChatTemplate("{% if"));
+        const string call = "Yes.<tool_call>{\"name\": \"f\"}</tool_call>";
+        Check.Equal(
+            template.ParseToolCalls(call),
+            "{\"format\":\"hermes\",\"content\":\"Yes.\",\"tool_calls\":[{\"type\":\"function\",\"function\":"
+            + "{\"name\":\"f\",\"arguments\":{}}}],\"complete\":true}");
+        Check.Equal(
+            template.ParseToolCalls("Yes.<tool", false, "hermes"),
+            "{\"format\":\"hermes\",\"content\":\"Yes.\",\"tool_calls\":[],\"complete\":false}");
+        Check.Fails(Status.InvalidArgument, "hermes, llama3", () => template.ParseToolCalls(call, true, "gpt"));
+        Check.Fails(
+            Status.ToolCall, "at byte 11", () => template.ParseToolCalls("<tool_call>7</tool_call>"));
     }
 
     // 0 and 1 are the two bytes of one character, 3 stands for a NUL.
@@ -85,6 +96,7 @@ static class TextTests
             Check.Equal(stream.Push(2), "a");
             Check.Equal(stream.Push(0), "");
             Check.Equal(stream.Push(1), "\u00E9");
+            Check.Equal(stream.LastSpan(), (1L, 1L, 2L));
             Check.Equal(stream.Flush(), "");
             stream.Push(0);
             Check.Fails(Status.Tokenizer, "99", () => stream.Push(99));

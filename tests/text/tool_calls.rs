@@ -1,0 +1,242 @@
+//! Tool calls as public chat templates have models write them.
+
+use oxpipe::text::{ToolCallFormat, ToolCalls};
+use serde_json::{Value, json};
+
+fn parse(format: &str, text: &str) -> ToolCalls {
+    ToolCalls::parse(Some(ToolCallFormat::of_name(format).unwrap()), text, true).unwrap()
+}
+
+fn calls(found: &ToolCalls) -> Vec<(String, Value)> {
+    let calls = found.calls.iter();
+    calls
+        .map(|call| (call.name.clone(), Value::Object(call.arguments.clone())))
+        .collect()
+}
+
+const PARIS: &str = r#"{"city": "Paris", "days": 3}"#;
+
+/// A format's name, an answer with text and two calls of `weather`, and its text.
+fn answers() -> Vec<(&'static str, String, &'static str)> {
+    let sep = "<\u{ff5c}tool\u{2581}sep\u{ff5c}>";
+    let begin = "<\u{ff5c}tool\u{2581}call\u{2581}begin\u{ff5c}>";
+    let end = "<\u{ff5c}tool\u{2581}call\u{2581}end\u{ff5c}>";
+    let all = |inside: String| {
+        format!(
+            "Let me see.<\u{ff5c}tool\u{2581}calls\u{2581}begin\u{ff5c}>{inside}<\u{ff5c}tool\u{2581}calls\u{2581}end\u{ff5c}>"
+        )
+    };
+    vec![
+        (
+            "hermes",
+            format!(
+                "Let me see.\n<tool_call>\n{{\"name\": \"weather\", \"arguments\": {PARIS}}}\n</tool_call>\n<tool_call>\n\
+                 {{\"name\": \"weather\", \"arguments\": {PARIS}}}\n</tool_call><|im_end|>"
+            ),
+            "Let me see.",
+        ),
+        (
+            "hermes",
+            "Let me see.\n<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n3\n\
+             </parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=weather>\n<parameter=city>\nParis\n\
+             </parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"
+                .to_owned(),
+            "Let me see.",
+        ),
+        (
+            "llama3",
+            format!(
+                "<|python_tag|>{{\"name\": \"weather\", \"parameters\": {PARIS}}}; {{\"name\": \"weather\", \
+                 \"parameters\": {PARIS}}}<|eom_id|>"
+            ),
+            "",
+        ),
+        (
+            "pythonic",
+            "[weather(city=\"Paris\", days=3), weather(days=3, city='Paris')]<|eot_id|>".to_owned(),
+            "",
+        ),
+        (
+            "mistral",
+            format!(
+                "Let me see.[TOOL_CALLS] [{{\"name\": \"weather\", \"arguments\": {PARIS}, \"id\": \"a1\"}}, {{\"name\": \
+                 \"weather\", \"arguments\": {PARIS}}}]</s>"
+            ),
+            "Let me see.",
+        ),
+        (
+            "mistral",
+            format!("Let me see.[TOOL_CALLS]weather[CALL_ID]a1[ARGS]{PARIS}[TOOL_CALLS]weather{PARIS}</s>"),
+            "Let me see.",
+        ),
+        (
+            "deepseek",
+            all(format!(
+                "{begin}function{sep}weather\n```json\n{PARIS}\n```{end}\n{begin}function{sep}weather\n```json\n{PARIS}\n```{end}"
+            )),
+            "Let me see.",
+        ),
+        (
+            "deepseek",
+            all(format!("{begin}weather{sep}{PARIS}{end}{begin}weather{sep}{PARIS}{end}")),
+            "Let me see.",
+        ),
+        (
+            "function_tag",
+            format!("Let me see.<function=weather>{PARIS}</function><function=weather>{PARIS}</function><|eot_id|>"),
+            "Let me see.",
+        ),
+        (
+            "functionary",
+            format!("all\nLet me see.>>>weather\n{PARIS}>>>weather\n{PARIS}<|eot_id|>"),
+            "Let me see.",
+        ),
+    ]
+}
+
+#[test]
+fn calls_of_every_format_are_found() {
+    let expected = || ("weather".to_owned(), json!({"city": "Paris", "days": 3}));
+    for (format, answer, content) in answers() {
+        let found = parse(format, &answer);
+        assert_eq!(calls(&found), [expected(), expected()], "{answer}");
+        assert_eq!(found.content, content, "{answer}");
+        assert!(found.complete, "{answer}");
+        // The text shows it.
+        if !matches!(format, "functionary" | "pythonic") {
+            assert_eq!(ToolCalls::parse(None, &answer, true).unwrap(), found, "{answer}");
+        }
+    }
+    let found = parse("mistral", &answers()[4].1);
+    assert_eq!(found.calls[0].id.as_deref(), Some("a1"));
+    assert_eq!(
+        found.to_json(),
+        json!({"format": "mistral", "content": "Let me see.", "complete": true, "tool_calls": [
+            {"id": "a1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Paris", "days": 3}}},
+            {"type": "function", "function": {"name": "weather", "arguments": {"city": "Paris", "days": 3}}}]})
+    );
+}
+
+#[test]
+fn a_text_that_goes_on_gives_nothing_too_early() {
+    for (name, answer, content) in answers() {
+        let format = ToolCallFormat::of_name(name).unwrap();
+        let whole = parse(name, &answer);
+        let mut count = 0;
+        for (end, _) in answer.char_indices() {
+            let text = &answer[..end];
+            let found =
+                ToolCalls::parse(Some(format), text, false).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert!(
+                content.starts_with(found.content.trim()),
+                "{text}: {}",
+                found.content
+            );
+            assert!(found.calls.len() >= count, "{text}");
+            count = found.calls.len();
+            assert_eq!(found.calls, whole.calls[..count], "{text}");
+        }
+    }
+}
+
+#[test]
+fn texts_without_calls_are_content() {
+    for text in [
+        "Hello.",
+        "",
+        "a < b and [1, 2] and {x}",
+        "{\"city\": \"Paris\"}",
+        "[1, 2]",
+        "1 >> 2",
+    ] {
+        for format in [
+            "hermes",
+            "llama3",
+            "pythonic",
+            "mistral",
+            "deepseek",
+            "function_tag",
+        ] {
+            let found = parse(format, text);
+            assert_eq!(
+                (found.content.as_str(), found.calls.len(), found.complete),
+                (text, 0, true),
+                "{format}"
+            );
+        }
+        let found = ToolCalls::parse(None, text, true).unwrap();
+        assert_eq!((found.content.as_str(), found.format), (text, None));
+    }
+    let plain = parse("functionary", "all\nHello.");
+    assert_eq!((plain.content.as_str(), plain.calls.len()), ("Hello.", 0));
+}
+
+#[test]
+fn code_and_built_in_tools_of_llama() {
+    let found = parse(
+        "llama3",
+        "<|python_tag|>brave_search.call(query=\"weather\")<|eom_id|>",
+    );
+    assert_eq!(
+        calls(&found),
+        [("brave_search".to_owned(), json!({"query": "weather"}))]
+    );
+    let found = parse("llama3", "<|python_tag|>import os\nprint(1)");
+    assert_eq!(
+        calls(&found),
+        [("python".to_owned(), json!({"code": "import os\nprint(1)"}))]
+    );
+}
+
+#[test]
+fn what_only_begins_as_a_call_is_an_error_that_says_where() {
+    for (format, text, message) in [
+        (
+            "hermes",
+            "Yes.<tool_call>{\"name\": 5}</tool_call>",
+            "hermes tool call at byte 15 of the text: the call has no \"name\" that is a string",
+        ),
+        (
+            "hermes",
+            "<tool_call>{oops}</tool_call>",
+            "hermes tool call at byte 11 of the text: not JSON: key must be a string at line 1 column 2",
+        ),
+        (
+            "mistral",
+            "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": 7}]",
+            "mistral tool call at byte 12 of the text: the arguments are 7, expected a JSON object",
+        ),
+    ] {
+        let error = ToolCalls::parse(Some(ToolCallFormat::of_name(format).unwrap()), text, true).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+    let cut = ToolCalls::parse(None, "<tool_call>{\"name\": \"f\", \"argum", true).unwrap();
+    assert_eq!((cut.calls.len(), cut.complete), (0, false));
+    // A last tag that is missing is forgiven.
+    let cut = ToolCalls::parse(None, "<tool_call>{\"name\": \"f\"}", true).unwrap();
+    assert_eq!((cut.calls.len(), cut.complete), (1, true));
+    let error = ToolCallFormat::of_name("openai").unwrap_err();
+    assert!(
+        error.to_string().contains("hermes, llama3, pythonic, mistral"),
+        "{error}"
+    );
+}
+
+#[test]
+fn templates_show_the_format() {
+    for (source, expected) in [
+        ("{{ '<tool_call>' }} <function=x>", Some("hermes")),
+        ("{{ \"[TOOL_CALLS]\" }}", Some("mistral")),
+        (
+            "'<\u{ff5c}tool\u{2581}calls\u{2581}begin\u{ff5c}>'",
+            Some("deepseek"),
+        ),
+        ("<|python_tag|> <function=example>", Some("function_tag")),
+        ("<|python_tag|>", Some("llama3")),
+        (">>>all\n", Some("functionary")),
+        ("{{ messages }}", None),
+    ] {
+        let found = ToolCallFormat::of_template(source).map(ToolCallFormat::name);
+        assert_eq!(found, expected, "{source}");
+    }
+}
