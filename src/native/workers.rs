@@ -23,10 +23,14 @@
 //!   caller, which works alone then.
 //! - A part that panics ends the region: parts that have not begun are left out, and the panic
 //!   goes on in the caller once all others are done. So does a run that is to end (see `ending`).
+//! - Each thread takes neighbouring parts as long as it has some of its own, and what is left of
+//!   another's after that: what is read of one part leads on to the next, and so does the
+//!   processor's looking ahead.
 //! - Nothing is allocated for a region.
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -363,9 +367,10 @@ struct Shared {
     taken: AtomicBool,
     /// The threads that may take part (high half) and the parts that nobody has taken (low half).
     tickets: AtomicU64,
-    /// All parts of the region, and those that are not done.
-    parts: AtomicUsize,
+    /// The parts that are not done.
     unfinished: AtomicUsize,
+    /// For each lane the parts that are its own.
+    shares: Vec<Share>,
     /// What to run. Written by the caller of a region while there are no tickets, read by who has
     /// taken one of its tickets: until that part is done the region goes on.
     part: UnsafeCell<*const Part<'static>>,
@@ -390,6 +395,33 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
+/// Parts of a region that one lane runs before it helps the others. On a line of memory of its own, as
+/// it is written for every part.
+#[derive(Default)]
+#[repr(align(64))]
+struct Share {
+    /// The part that comes next; past the end when there is none left.
+    next: AtomicUsize,
+    end: AtomicUsize,
+}
+
+impl Share {
+    /// Only between regions.
+    fn set(&self, parts: Range<usize>) {
+        self.next.store(parts.start, Ordering::Relaxed);
+        self.end.store(parts.end, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> Option<usize> {
+        let end = self.end.load(Ordering::Relaxed);
+        // So that `next` does not grow with every look at what has been used up.
+        if self.next.load(Ordering::Relaxed) >= end {
+            return None;
+        }
+        Some(self.next.fetch_add(1, Ordering::Relaxed)).filter(|&part| part < end)
+    }
+}
+
 fn ticket(limit: usize, parts: u32) -> u64 {
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
     u64::from(limit) << 32 | u64::from(parts)
@@ -401,8 +433,8 @@ impl Shared {
         Shared {
             taken: AtomicBool::new(false),
             tickets: AtomicU64::new(0),
-            parts: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(0),
+            shares: (0..=threads).map(|_| Share::default()).collect(),
             part: UnsafeCell::new(std::ptr::from_ref::<Part<'static>>(&nothing)),
             failed: AtomicBool::new(false),
             panic: Mutex::new(None),
@@ -423,7 +455,7 @@ impl Shared {
     fn take(&self, lane: usize) -> Option<usize> {
         let mut tickets = self.tickets.load(Ordering::Relaxed);
         loop {
-            // Should the region change before the exchange, the same number stands for a part of
+            // Should the region change before the exchange, the same number stands for a ticket of
             // the next one, which is as good.
             let left = tickets as u32;
             if left == 0 || lane >= (tickets >> 32) as usize {
@@ -435,9 +467,33 @@ impl Shared {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some(self.parts.load(Ordering::Relaxed) - left as usize),
+                Ok(_) => return self.claim(lane),
                 Err(now) => tickets = now,
             }
+        }
+    }
+
+    /// The part for a ticket that the lane has taken: there is one, as there are as many tickets as
+    /// parts in all shares, and nobody takes a part without one.
+    fn claim(&self, lane: usize) -> Option<usize> {
+        let (before, own) = self.shares.split_at(lane.min(self.shares.len()));
+        let part = own.iter().chain(before).find_map(Share::take);
+        debug_assert!(part.is_some(), "a ticket without a part");
+        part
+    }
+
+    /// Shares the parts out among so many lanes. Only between regions.
+    fn deal(&self, parts: usize, lanes: usize) {
+        let (each, more) = (parts / lanes, parts % lanes);
+        let mut first = 0;
+        for (lane, share) in self.shares.iter().enumerate() {
+            let count = if lane < lanes {
+                each + usize::from(lane < more)
+            } else {
+                0
+            };
+            share.set(first..first + count);
+            first += count;
         }
     }
 
@@ -551,7 +607,8 @@ impl Region<'_> {
         // that is not done, so nobody reads.
         unsafe { *shared.part.get() = lent };
         shared.failed.store(false, Ordering::Relaxed);
-        shared.parts.store(parts as usize, Ordering::Relaxed);
+        let lanes = limit.min(parts as usize).clamp(1, shared.shares.len());
+        shared.deal(parts as usize, lanes);
         shared.unfinished.store(parts as usize, Ordering::Relaxed);
         shared.tickets.store(ticket(limit, parts), Ordering::SeqCst);
         let others = limit.min(parts as usize).saturating_sub(1);
@@ -627,6 +684,21 @@ mod tests {
                 assert_eq!(count_parts(&workers, parts), vec![1; parts], "{threads} threads");
             }
         }
+    }
+
+    #[test]
+    fn a_lane_takes_neighbouring_parts_and_then_those_of_others() {
+        let shared = Shared::new(2);
+        let takes =
+            |lane: usize, count: usize| -> Vec<_> { (0..count).filter_map(|_| shared.claim(lane)).collect() };
+        shared.deal(8, 2);
+        assert_eq!(takes(1, 1), [4]);
+        assert_eq!(takes(0, 7), [0, 1, 2, 3, 5, 6, 7]);
+        shared.deal(5, 3);
+        assert_eq!(takes(1, 1), [2]);
+        assert_eq!(takes(2, 4), [4, 0, 1, 3]);
+        shared.deal(2, 1);
+        assert_eq!(takes(2, 2), [0, 1]);
     }
 
     #[test]
