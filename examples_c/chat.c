@@ -1,4 +1,4 @@
-/* Talks with a language model: text in, text out while it is made.
+/* Talks with a language model: text in, text out while it is made, Ctrl-C to stop an answer.
  *
  *     chat PACKAGE [option...] ["What is the capital of France?"]
  *
@@ -10,6 +10,8 @@
  * Without a question it reads one from each line of standard input, and the conversation
  * goes on until that ends. */
 #include "example.h"
+
+#include <signal.h>
 
 #define USAGE "chat PACKAGE [--backend [COMPONENT=]native|ort|auto]... [--max-tokens N] [--ids FILE] [QUESTION]"
 
@@ -40,23 +42,23 @@ static void append_string(text *to, const char *string)
 /* Adds {"role": ..., "content": ...} to a JSON array that lacks its closing bracket. */
 static void append_message(text *messages, const char *role, const text *content)
 {
-    size_t i;
+    char *json = json_string(content->data);
     append_string(messages, messages->length == 0 ? "[" : ", ");
     append_string(messages, "{\"role\": \"");
     append_string(messages, role);
-    append_string(messages, "\", \"content\": \"");
-    for (i = 0; i < content->length; i++) {
-        unsigned char c = (unsigned char)content->data[i];
-        char escaped[8];
-        if (c == '"' || c == '\\')
-            snprintf(escaped, sizeof escaped, "\\%c", c);
-        else if (c < 0x20)
-            snprintf(escaped, sizeof escaped, "\\u%04x", c);
-        else
-            snprintf(escaped, sizeof escaped, "%c", c);
-        append_string(messages, escaped);
-    }
-    append_string(messages, "\"}");
+    append_string(messages, "\", \"content\": ");
+    append_string(messages, json);
+    append_string(messages, "}");
+    free(json);
+}
+
+/* Set by Ctrl-C while an answer is made. */
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
 }
 
 typedef struct chat {
@@ -113,14 +115,13 @@ static void feed(oxp_run *run, const int32_t *ids, uint64_t count)
     must(oxp_run_append_tokens(run, ids + common, count - common, &error), &error);
 }
 
-/* Called for each token while the answer is made; anything but 0 would stop it. */
+/* Called for each token while the answer is made; anything but 0 stops it. */
 static int32_t on_event(void *user_data, const oxp_event *event)
 {
     chat *c = (chat *)user_data;
-    fwrite(event->text, 1, (size_t)event->text_len, stdout);
-    fflush(stdout);
     append(&c->answer, event->text, (size_t)event->text_len);
-    return 0;
+    print_text(NULL, event);
+    return interrupted;
 }
 
 static void write_ids(const chat *c, uint64_t prompt)
@@ -143,6 +144,7 @@ static void write_ids(const chat *c, uint64_t prompt)
 static void ask(chat *c, const text *question)
 {
     oxp_error *error = NULL;
+    oxp_status status;
     uint64_t count = 0;
     int32_t *ids;
     append_message(&c->messages, "user", question);
@@ -152,8 +154,19 @@ static void ask(chat *c, const text *question)
 
     c->answer.length = 0;
     append_string(&c->answer, "");
-    must(oxp_run_generate(c->run, NULL, on_event, c, NULL, &error), &error);
+    interrupted = 0;
+    signal(SIGINT, interrupt);
+    status = oxp_run_generate(c->run, NULL, on_event, c, NULL, &error);
+    signal(SIGINT, SIG_DFL);
+    if (status == OXP_ERR_CANCELLED) {
+        /* What was made so far stays said. */
+        oxp_error_free(error);
+        printf(" [stopped]");
+    } else {
+        must(status, &error);
+    }
     printf("\n");
+    fflush(stdout);
     append_message(&c->messages, "assistant", &c->answer);
     if (c->ids_path != NULL)
         write_ids(c, count);
@@ -211,8 +224,7 @@ int main(int argc, char **argv)
         i++;
     }
 
-    must(oxp_pipeline_open(NULL, argv[1], OXP_NUL_TERMINATED, pipeline_options, &pipeline, NULL, NULL, NULL, &error),
-         &error);
+    pipeline = open_package(argv[1], pipeline_options);
     must(oxp_tokenizer_open_pipeline(pipeline, &c.tokenizer, &error), &error);
     must(oxp_chat_template_open_pipeline(pipeline, &c.chat_template, &error), &error);
     must(oxp_run_create(pipeline, run_options, &c.run, &error), &error);
@@ -236,6 +248,5 @@ int main(int argc, char **argv)
     oxp_tokenizer_free(c.tokenizer);
     oxp_pipeline_free(pipeline);
     oxp_options_free(run_options);
-    oxp_options_free(pipeline_options);
     return 0;
 }

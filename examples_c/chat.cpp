@@ -10,17 +10,12 @@
  *
  * Without a question it reads one from each line of standard input, and the conversation
  * goes on until that ends. */
-#include <oxpipe.hpp>
+#include "example.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iostream>
-#include <stdexcept>
-#include <string>
 #include <thread>
 
 #include <pthread.h>
@@ -63,21 +58,6 @@ private:
     sigset_t signals_;
     std::atomic<bool> answering_{false};
 };
-
-std::string quoted(const std::string &text)
-{
-    std::string json = "\"";
-    for (const char c : text) {
-        char escaped[8];
-        if (c == '"' || c == '\\')
-            json += '\\', json += c;
-        else if (static_cast<unsigned char>(c) < 0x20)
-            std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c)), json += escaped;
-        else
-            json += c;
-    }
-    return json + '"';
-}
 
 class chat {
 public:
@@ -125,7 +105,7 @@ private:
     void say(const char *role, const std::string &content)
     {
         messages_ += messages_.empty() ? "[" : ", ";
-        messages_ += "{\"role\": \"" + std::string(role) + "\", \"content\": " + quoted(content) + "}";
+        messages_ += "{\"role\": \"" + std::string(role) + "\", \"content\": " + example::json_string(content) + "}";
     }
 
     /* Makes the conversation the tokens of the run, and keeps the work that was done for their
@@ -182,7 +162,10 @@ int talk(int argc, char **argv)
             throw std::runtime_error("no option " + option + "; usage: " + usage);
     }
 
-    const auto model = oxp::pipeline::open(argv[1], pipeline_options);
+    const auto model = oxp::pipeline::open(argv[1], pipeline_options, {}, [](const oxp::load_progress &progress) {
+        example::show_progress(progress.component(), progress.done(), progress.total());
+        return true;
+    });
     chat conversation(model, run_options, ctrl_c);
     if (!question.empty()) {
         conversation.ask(question);

@@ -8,6 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef _WIN32
+#include <io.h>
+#define isatty _isatty
+#else
+#include <unistd.h>
+#endif
+
 #include "oxpipe.h"
 
 #define MAX_DIMS 8
@@ -53,6 +60,84 @@ static inline void set_backend(oxp_options *options, const char *choice)
             die("too long", choice);
         must(oxp_options_set(options, key, (uint64_t)length, equals + 1, OXP_NUL_TERMINATED, &error), &error);
     }
+}
+
+/* Options for a pipeline from the arguments `--backend CHOICE`, which are taken out of argv. */
+static inline oxp_options *backends_from(int *argc, char **argv)
+{
+    oxp_error *error = NULL;
+    oxp_options *options = NULL;
+    int from, to = 1;
+    must(oxp_options_create(OXP_OPTIONS_PIPELINE, &options, &error), &error);
+    for (from = 1; from < *argc; from++) {
+        if (strcmp(argv[from], "--backend") == 0 && from + 1 < *argc)
+            set_backend(options, argv[++from]);
+        else
+            argv[to++] = argv[from];
+    }
+    *argc = to;
+    return options;
+}
+
+/* A bar on standard error while something long goes on, if somebody looks at it; gone at the end. */
+static inline void show_progress(const char *what, uint64_t done, uint64_t total)
+{
+    const char *full = "####################";
+    int part = total > 0 ? (int)(20 * done / total) : 0;
+    if (!isatty(2))
+        return;
+    fprintf(stderr, "\r\033[K");
+    if (done < total)
+        fprintf(stderr, "[%-20.*s] %" PRIu64 "/%" PRIu64 " %s", part, full, done, total, what);
+    fflush(stderr);
+}
+
+/* Told of each component that is loaded; anything but 0 would stop it. */
+static inline int32_t show_loading(void *user_data, const oxp_load_progress *progress)
+{
+    (void)user_data;
+    show_progress(progress->component, progress->done, progress->total);
+    return 0;
+}
+
+/* Opens the package in a folder, and frees the options. */
+static inline oxp_pipeline *open_package(const char *folder, oxp_options *options)
+{
+    oxp_error *error = NULL;
+    oxp_pipeline *pipeline = NULL;
+    must(oxp_pipeline_open(NULL, folder, OXP_NUL_TERMINATED, options, &pipeline, show_loading, NULL, NULL, &error),
+         &error);
+    oxp_options_free(options);
+    return pipeline;
+}
+
+/* Told of each token that oxp_run_generate makes. */
+static inline int32_t print_text(void *user_data, const oxp_event *event)
+{
+    (void)user_data;
+    fwrite(event->text, 1, (size_t)event->text_len, stdout);
+    fflush(stdout);
+    return 0;
+}
+
+/* The text between quotation marks, as JSON has it; free it. */
+static inline char *json_string(const char *text)
+{
+    char *json = (char *)must_allocate(6 * strlen(text) + 3), *to = json;
+    *to++ = '"';
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\') {
+            *to++ = '\\';
+            *to++ = *text;
+        } else if ((unsigned char)*text < 0x20) {
+            to += snprintf(to, 7, "\\u%04x", (unsigned)*text);
+        } else {
+            *to++ = *text;
+        }
+    }
+    *to++ = '"';
+    *to = '\0';
+    return json;
 }
 
 /* The bytes of a file; free them. */

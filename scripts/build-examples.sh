@@ -22,7 +22,7 @@ for source in examples_c/*.c; do
     # CFLAGS is meant to be split, $ORIGIN to reach the loader as it is.
     # shellcheck disable=SC2016,SC2086
     ${CC:-cc} -std=c99 -O2 -Wall -Wextra ${CFLAGS:-} -Iinclude "$source" -o "$program" \
-        -Lbuild -loxpipe -Wl,-rpath,'$ORIGIN'
+        -Lbuild -loxpipe -lm -Wl,-rpath,'$ORIGIN'
 done
 command -v "${CXX:-c++}" >/dev/null || exit 0
 for source in examples_c/*.cpp; do

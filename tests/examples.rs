@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
@@ -376,12 +377,31 @@ fn chat_goes_on_over_several_lines_of_input() {
     }
 }
 
+/// A shell lets what it starts in the background ignore the signal; this does not.
+fn heeding(mut command: Command) -> Command {
+    let heed = || {
+        // SAFETY: no handler is passed, and `signal` may be called between fork and exec.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: the function allocates nothing and takes no lock.
+    unsafe { command.pre_exec(heed) };
+    command
+}
+
 /// Ctrl-C ends an answer and not the conversation; while there is no answer it ends the program.
 #[test]
-fn chat_in_cpp_is_stopped_by_ctrl_c() {
+fn chat_is_stopped_by_ctrl_c() {
+    for (program, when_idle) in [("chat", None), ("chat_cpp", Some(130))] {
+        is_stopped_by_ctrl_c(program, when_idle);
+    }
+}
+
+/// `when_idle` is the program's exit code if it is not answering, none if the signal ends it.
+fn is_stopped_by_ctrl_c(program: &str, when_idle: Option<i32>) {
     fetched(MODEL, "scripts/fetch-model.sh");
     let backend = backends().pop().unwrap();
-    let mut child = example("chat_cpp")
+    let mut child = heeding(example(program))
         .arg(MODEL)
         .args(["--backend", backend, "--max-tokens", "2000"])
         .stdin(Stdio::piped())
@@ -415,7 +435,7 @@ fn chat_in_cpp_is_stopped_by_ctrl_c() {
     drop(stdin);
     assert!(child.wait().unwrap().success());
 
-    let mut idle = example("chat_cpp")
+    let mut idle = heeding(example(program))
         .arg(MODEL)
         .args(["--backend", backend])
         .stdin(Stdio::piped())
@@ -427,7 +447,7 @@ fn chat_in_cpp_is_stopped_by_ctrl_c() {
     let mut prompt = [0; 2];
     idle.stderr.as_mut().unwrap().read_exact(&mut prompt).unwrap();
     interrupt(&idle);
-    assert_eq!(idle.wait().unwrap().code(), Some(130));
+    assert_eq!(idle.wait().unwrap().code(), when_idle, "{program}");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! bindings/csharp/: its sources compile as the oldest C# that they are for, without a warning;
 //! its tests pass on .NET Core and on Mono; its examples do what they say.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use crate::compiler;
 use crate::programs::{self, path};
@@ -136,6 +137,27 @@ impl Host {
         self.compile(&program, &["-langversion:10"], &[&library], program_sources);
         Program { host: self, program }
     }
+}
+
+/// What a program says that is compiled with the generated declarations alone, on each runtime.
+pub fn said_by_declarations(name: &str, source: &Path) -> Vec<(&'static str, String)> {
+    let declarations =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("bindings/csharp/Oxpipe/NativeMethods.g.cs");
+    let both = [declarations, source.to_owned()];
+    let said = [CoreClr, Mono].map(|host| {
+        let program = programs::scratch(&format!("csharp_{}_{name}", host.name()))
+            .join(name)
+            .with_extension(host.extension());
+        // Fields of structs that nobody sets.
+        host.compile(
+            &program,
+            &["-langversion:10", "-unsafe", "-nowarn:0649"],
+            &[],
+            &both,
+        );
+        (host.name(), Program { host, program }.run(&[]))
+    });
+    said.into()
 }
 
 struct Program {
@@ -284,7 +306,37 @@ fn sources_compile_with_mcs() {
     compiler::run(&mut command, "compiling with mcs");
 }
 
-static CHAT: LazyLock<Program> = LazyLock::new(|| CoreClr.build("Chat", &sources("examples/Chat")));
+/// The sources of an example, with what the examples share.
+fn example_sources(name: &str) -> Vec<PathBuf> {
+    [sources(&format!("examples/{name}")), sources("examples/Shared")].concat()
+}
+
+/// What the example says whose name in C is `name`; compiled once.
+pub fn said_by_example(name: &str, arguments: &[&str]) -> String {
+    type Once = Arc<OnceLock<Program>>;
+    static BUILT: LazyLock<Mutex<HashMap<String, Once>>> = LazyLock::new(Mutex::default);
+    // image_question is ImageQuestion.
+    let name: String = name
+        .split('_')
+        .flat_map(|word| {
+            word[..1]
+                .to_uppercase()
+                .chars()
+                .chain(word[1..].chars())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let once = BUILT
+        .lock()
+        .expect("no test panics in here")
+        .entry(name.clone())
+        .or_default()
+        .clone();
+    once.get_or_init(|| CoreClr.build(&name, &example_sources(&name)))
+        .run(arguments)
+}
+
+static CHAT: LazyLock<Program> = LazyLock::new(|| CoreClr.build("Chat", &example_sources("Chat")));
 
 fn chat_with_input(arguments: &[&str], input: &str) -> String {
     let mut command = CHAT.command();
@@ -402,31 +454,6 @@ fn example_chat_asks_a_real_model() {
         "What is the capital of France?",
     ]);
     assert_eq!(said, "The capital of France is Paris.\n");
-}
-
-#[test]
-fn example_host_loop() {
-    let package = path(&programs::chat_package_folders()[0]);
-    let program = CoreClr.build("HostLoop", &sources("examples/HostLoop"));
-    for backend in programs::backends() {
-        let said = program.run(&[package, "two", "--backend", backend]);
-        assert_eq!(said, "three four five\nEndOfText after 5 tokens\n", "{backend}");
-    }
-    // Hot enough, any token is drawn; the seed says which.
-    let hot = |seed: &str| {
-        program.run(&[
-            package,
-            "two",
-            "--temperature",
-            "100",
-            "--max-tokens",
-            "20",
-            "--seed",
-            seed,
-        ])
-    };
-    assert_eq!(hot("1"), hot("1"));
-    assert_ne!(hot("1"), hot("2"));
 }
 
 /// The program of the binding's README.md, on the model that it names.

@@ -69,7 +69,12 @@
  * with struct_size, set by the caller to what it was compiled with: a shorter one than the
  * library's gets the part that it has room for, a longer one must be zero in the rest. The
  * tensor structs, and those that come in arrays, never change. Check oxp_abi_version at
- * start-up, and, from other languages, oxp_struct_size.
+ * start-up, and, from other languages, oxp_struct_size. include/oxpipe.abi lists every
+ * symbol, layout and constant; a test compares it with the last release.
+ *
+ * DEPRECATION. What is to go says "Deprecated since VERSION: ..." with what to use in its
+ * place, and works on unchanged. Before 1.0 it is left out at the earliest in the second
+ * minor version after; from 1.0 on it stays as long as the soname (liboxpipe.so.N) does.
  *
  * THE PROCESS. The library prints nothing, installs no signal or exit handler, opens no
  * connection. It stays loaded after dlclose. ONNX Runtime is loaded when first needed and

@@ -522,7 +522,7 @@ preprocessing:
     outputs: [{ name: probe.value, content: waveform, dtype: float32 }]
 ";
 
-const TOKENIZER: &str = r#"{
+pub const TOKENIZER: &str = r#"{
   "version": "1.0",
   "added_tokens": [
     {"id": 6, "content": "<unk>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},

@@ -148,7 +148,11 @@ sealed class Chat : IDisposable
                 }
             }
 
-            using Pipeline pipeline = Pipeline.Open(arguments[0], pipelineOptions);
+            using Pipeline pipeline = Pipeline.Open(arguments[0], pipelineOptions, progress: loading =>
+            {
+                Example.ShowProgress(loading.Component, loading.Done, loading.Total);
+                return true;
+            });
             using var chat = new Chat(pipeline, runOptions, idsPath);
             if (question != null)
             {

@@ -1,44 +1,22 @@
-// The loop over tokens in the host's hands: logits come out, a token goes in. Here it draws from
-// the softmax of the logits at a temperature; 0 takes the likeliest.
+// The loop over tokens in the host's hands: logits out, token in. It says of each token by how far it
+// is ahead of the next, and never takes one that is to be avoided.
 //
-//     HostLoop PACKAGE TEXT [--backend native|ort|auto] [--max-tokens N] [--temperature T] [--seed N]
+//     HostLoop PACKAGE TEXT [--avoid TOKEN] [--max-tokens N] [--backend [COMPONENT=]native|ort|auto]...
 using System;
-using System.Collections.Generic;
 using System.Globalization;
 using Oxpipe;
 
 static class HostLoop
 {
-    private const string Usage =
-        "usage: HostLoop PACKAGE TEXT [--backend native|ort|auto] [--max-tokens N] [--temperature T] [--seed N]";
-
-    private static int Choose(ReadOnlySpan<float> logits, double temperature, Random random)
+    /// <summary>The largest logit that is not that of <c>avoid</c>.</summary>
+    private static int BestBut(ReadOnlySpan<float> logits, int avoid)
     {
-        int best = 0;
-        for (int token = 1; token < logits.Length; token++)
+        int best = avoid == 0 ? 1 : 0;
+        for (int token = best; token < logits.Length; token++)
         {
-            if (logits[token] > logits[best])
+            if (token != avoid && logits[token] > logits[best])
             {
                 best = token;
-            }
-        }
-        if (temperature == 0)
-        {
-            return best;
-        }
-        // exp of a difference to the largest does not overflow.
-        double total = 0;
-        foreach (float logit in logits)
-        {
-            total += Math.Exp((logit - logits[best]) / temperature);
-        }
-        double left = random.NextDouble() * total;
-        for (int token = 0; token < logits.Length; token++)
-        {
-            left -= Math.Exp((logits[token] - logits[best]) / temperature);
-            if (left < 0)
-            {
-                return token;
             }
         }
         return best;
@@ -46,55 +24,35 @@ static class HostLoop
 
     private static int Main(string[] arguments)
     {
-        var settings = new Dictionary<string, string>
+        const string usage =
+            "HostLoop PACKAGE TEXT [--avoid TOKEN] [--max-tokens N] [--backend [COMPONENT=]native|ort|auto]...";
+        return Example.Start(arguments, 2, usage, given =>
         {
-            ["--backend"] = "auto",
-            ["--max-tokens"] = "100",
-            ["--temperature"] = "0",
-            ["--seed"] = "0",
-        };
-        for (int at = 2; at < arguments.Length; at += 2)
-        {
-            if (!settings.ContainsKey(arguments[at]) || at + 1 == arguments.Length)
-            {
-                Console.Error.WriteLine(Usage);
-                return 1;
-            }
-            settings[arguments[at]] = arguments[at + 1];
-        }
-        if (arguments.Length < 2)
-        {
-            Console.Error.WriteLine(Usage);
-            return 1;
-        }
-        double temperature = double.Parse(settings["--temperature"], CultureInfo.InvariantCulture);
-        var random = new Random(int.Parse(settings["--seed"]));
-
-        try
-        {
-            using var pipelineOptions = new PipelineOptions { ["backend"] = settings["--backend"] };
-            using var runOptions = new RunOptions { ["max_tokens"] = settings["--max-tokens"] };
-            using Pipeline pipeline = Pipeline.Open(arguments[0], pipelineOptions);
-            using Run run = pipeline.CreateRun(runOptions);
-            run.AppendText(arguments[1], addSpecial: true);
+            int avoid = int.Parse(given.Option("--avoid", "-1"));
+            using var options = new RunOptions { ["max_tokens"] = given.Option("--max-tokens", "100") };
+            using Pipeline pipeline = given.OpenPackage();
+            using Run run = pipeline.CreateRun(options);
+            run.AppendText(given.Words[1], addSpecial: true);
             StepEvent step;
             do
             {
                 run.Forward();
                 // The logits are read where they lie, and gone when the reader returns.
-                int token = run.UseLogits(logits => Choose(logits, temperature, random));
+                int token = run.UseLogits(logits =>
+                {
+                    int best = BestBut(logits, avoid);
+                    int second = BestBut(logits, best);
+                    string ahead = (logits[best] - logits[second]).ToString("F1", CultureInfo.InvariantCulture);
+                    Console.Write(best + " (" + ahead + " ahead of " + second + ")");
+                    return best;
+                });
                 step = run.ForceToken(token);
-                Console.Write(step.Text);
+                Console.WriteLine(" \"" + step.Text + "\"");
             }
             while (step.FinishReason == FinishReason.None);
-            Console.WriteLine();
-            Console.WriteLine(step.FinishReason + " after " + step.GeneratedTokens + " tokens");
-            return 0;
-        }
-        catch (OxpipeException failure)
-        {
-            Console.Error.WriteLine(failure.Status + ": " + failure.Message);
-            return 1;
-        }
+            bool ended = step.FinishReason == FinishReason.EndOfText;
+            Console.WriteLine(
+                step.GeneratedTokens + " tokens, " + (ended ? "the text has ended" : "as many as were asked for"));
+        });
     }
 }
