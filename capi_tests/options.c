@@ -151,7 +151,9 @@ int main(void)
     threads(runtime);
     good(runtime, "ort_library", "/some/libonnxruntime.so");
     bad(runtime, "ort_library", "", "path of a file");
-    unknown(runtime, "backend", "threads, ort_library");
+    good(runtime, "trace", "/some/folder/trace.json");
+    bad(runtime, "trace", "", "path of a file");
+    unknown(runtime, "backend", "threads, ort_library, trace");
 
     threads(session);
     backends(session, "backend");
@@ -218,6 +220,9 @@ int main(void)
     EXPECT(OXP_ERR_INVALID_ARGUMENT, "OXP_OPTIONS_SESSION",
            oxp_pipeline_open(NULL, "package", NT, session, &out_pipeline, NULL, NULL, NULL, ERR));
     CHECK(out_runtime == NULL && out_session == NULL && out_pipeline == NULL);
+    EXPECT(OXP_ERR_IO, "/some/folder/trace.json", oxp_runtime_create(runtime, &out_runtime, NULL, NULL, NULL, ERR));
+    CHECK(out_runtime == NULL);
+    good(runtime, "trace", "/dev/null");
     OK(oxp_runtime_create(runtime, &out_runtime, NULL, NULL, NULL, ERR));
     oxp_runtime_free(out_runtime);
 

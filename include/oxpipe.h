@@ -274,6 +274,12 @@
  *                   has the calling thread alone
  *   "ort_library"   path of ONNX Runtime's shared library; default: ORT_DYLIB_PATH, then
  *                   beside liboxpipe, then the system's search path
+ *   "trace"         path of a file, made anew, that tells what ran when: calls on runs,
+ *                   components with their bytes and threads, and of native ones each
+ *                   operator, as Chrome's trace events (open it at ui.perfetto.dev). It is
+ *                   closed when nothing uses the runtime any more; one that was not, can be
+ *                   read all the same. What cannot be written is a warning to the logger.
+ *                   Default: none
  */
 #define OXP_OPTIONS_RUNTIME 1
 
@@ -1067,8 +1073,8 @@ void oxp_options_free(oxp_options *options);
  * kind OXP_OPTIONS_RUNTIME. `log` may be NULL; `free_user_data`, which may be NULL too, is
  * called once with `user_data` when nothing can log any more, or when this call fails.
  *
- * Errors: OXP_ERR_NULL_POINTER (`runtime`), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY and
- * OXP_ERR_INVALID_ARGUMENT (`options`).
+ * Errors: OXP_ERR_NULL_POINTER (`runtime`), OXP_ERR_IO (the file of "trace" cannot be made),
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY and OXP_ERR_INVALID_ARGUMENT (`options`).
  */
 oxp_status oxp_runtime_create(const oxp_options *options,
                               oxp_runtime **runtime,

@@ -61,6 +61,12 @@ impl Failure {
         self
     }
 
+    /// Says which file a failure is about.
+    pub fn at_file(mut self, file: &str) -> Self {
+        file.clone_into(&mut self.0.file);
+        self
+    }
+
     pub fn with_advice(mut self, advice: &str) -> Self {
         self.0.message.push_str("; ");
         self.0.message.push_str(advice);

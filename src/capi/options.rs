@@ -23,6 +23,12 @@ use super::strings::{Out, text};
 ///                   has the calling thread alone
 ///   "ort_library"   path of ONNX Runtime's shared library; default: ORT_DYLIB_PATH, then
 ///                   beside liboxpipe, then the system's search path
+///   "trace"         path of a file, made anew, that tells what ran when: calls on runs,
+///                   components with their bytes and threads, and of native ones each
+///                   operator, as Chrome's trace events (open it at ui.perfetto.dev). It is
+///                   closed when nothing uses the runtime any more; one that was not, can be
+///                   read all the same. What cannot be written is a warning to the logger.
+///                   Default: none
 pub const OXP_OPTIONS_RUNTIME: u32 = 1;
 /// Options for oxp_session_open and oxp_session_open_memory:
 ///   "backend"         "auto", "native" or "ort"; default "auto"
@@ -184,10 +190,17 @@ impl Object for OptionsObject {
 }
 
 enum Options {
-    Runtime(RuntimeSettings),
+    Runtime(RuntimeOptions),
     Session(SessionOptions),
     Pipeline(PipelineSettings),
     Run(Box<RunOptions>),
+}
+
+#[derive(Clone, Default)]
+pub(super) struct RuntimeOptions {
+    pub settings: RuntimeSettings,
+    /// Where a trace goes; the file is made with the runtime.
+    pub trace: Option<PathBuf>,
 }
 
 #[derive(Clone, Default)]
@@ -263,7 +276,7 @@ pub unsafe extern "C" fn oxp_options_create(
         guard("oxp_options_create", err, || {
             let out = Out::new(options, std::ptr::null_mut(), "options")?;
             let options = match kind {
-                OXP_OPTIONS_RUNTIME => Options::Runtime(RuntimeSettings::default()),
+                OXP_OPTIONS_RUNTIME => Options::Runtime(RuntimeOptions::default()),
                 OXP_OPTIONS_SESSION => Options::Session(SessionOptions::default()),
                 OXP_OPTIONS_PIPELINE => Options::Pipeline(PipelineSettings::default()),
                 OXP_OPTIONS_RUN => Options::Run(Box::default()),
@@ -318,12 +331,16 @@ pub extern "C" fn oxp_options_free(options: *mut oxp_options) {
     guard_free::<OptionsObject>(options);
 }
 
-fn set_runtime(settings: &mut RuntimeSettings, key: &str, value: &str) -> Result<()> {
+fn set_runtime(options: &mut RuntimeOptions, key: &str, value: &str) -> Result<()> {
+    let settings = &mut options.settings;
     match key {
         "threads" => settings.threads = Some(threads(key, value)?),
-        "ort_library" if value.is_empty() => return Err(invalid(key, value, "the path of a file")),
+        "ort_library" | "trace" if value.is_empty() => {
+            return Err(invalid(key, value, "the path of a file"));
+        }
         "ort_library" => settings.ort_library_path = Some(PathBuf::from(value)),
-        _ => return Err(unknown(key, "a runtime", &["threads", "ort_library"])),
+        "trace" => options.trace = Some(PathBuf::from(value)),
+        _ => return Err(unknown(key, "a runtime", &["threads", "ort_library", "trace"])),
     }
     Ok(())
 }
@@ -598,7 +615,7 @@ fn read<T: Default>(
     })
 }
 
-pub(super) fn runtime(options: *const oxp_options) -> Result<RuntimeSettings> {
+pub(super) fn runtime(options: *const oxp_options) -> Result<RuntimeOptions> {
     let take = |options: &Options| match options {
         Options::Runtime(settings) => Some(settings.clone()),
         _ => None,

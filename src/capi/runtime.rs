@@ -1,17 +1,19 @@
 //! Runtimes: what sessions and pipelines share.
 
 use std::ffi::{c_char, c_void};
+use std::path::Path;
 use std::sync::Arc;
 
+use crate::component::Trace;
 use crate::runtime::{LogLevel, Logger, Runtime};
 
 use super::error::oxp_error;
-use super::failure::Result;
+use super::failure::{Failure, Result};
 use super::guard::{guard, guard_free, outside};
 use super::handle::{self, Object, Tag};
 use super::memory::{UserData, oxp_free_fn};
-use super::options::{self, oxp_options};
-use super::status::oxp_status;
+use super::options::{self, RuntimeOptions, oxp_options};
+use super::status::{OXP_ERR_IO, oxp_status};
 use super::strings::Out;
 
 /// Log levels.
@@ -51,8 +53,8 @@ impl Object for RuntimeObject {
 /// kind OXP_OPTIONS_RUNTIME. `log` may be NULL; `free_user_data`, which may be NULL too, is
 /// called once with `user_data` when nothing can log any more, or when this call fails.
 ///
-/// Errors: OXP_ERR_NULL_POINTER (`runtime`), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY and
-/// OXP_ERR_INVALID_ARGUMENT (`options`).
+/// Errors: OXP_ERR_NULL_POINTER (`runtime`), OXP_ERR_IO (the file of "trace" cannot be made),
+/// OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY and OXP_ERR_INVALID_ARGUMENT (`options`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_runtime_create(
     options: *const oxp_options,
@@ -68,8 +70,10 @@ pub unsafe extern "C" fn oxp_runtime_create(
             // First of all, so that it is freed whatever fails.
             let user_data = UserData::new(user_data, free_user_data);
             let out = Out::new(runtime, std::ptr::null_mut(), "runtime")?;
-            let mut settings = options::runtime(options)?;
+            let RuntimeOptions { mut settings, trace } = options::runtime(options)?;
             settings.logger = Some(logger(log, user_data)).filter(|_| log.is_some());
+            let begun = trace.map(|path| begin_trace(&path, settings.logger.clone()));
+            settings.trace = begun.transpose()?;
             out.set(handle::create(RuntimeObject(Runtime::new(settings))));
             Ok(())
         })
@@ -117,6 +121,25 @@ pub extern "C" fn oxp_runtime_free(runtime: *mut oxp_runtime) {
 pub(super) fn or_default(runtime: *const oxp_runtime) -> Result<Runtime> {
     let given = handle::get_optional::<RuntimeObject>(runtime, "runtime")?;
     Ok(given.map_or_else(Runtime::default, |runtime| runtime.0.clone()))
+}
+
+fn begin_trace(path: &Path, logger: Option<Logger>) -> Result<Trace> {
+    let shown = path.display().to_string();
+    let failed = {
+        let shown = shown.clone();
+        move |error: &std::io::Error| {
+            if let Some(logger) = &logger {
+                let message = format!("{shown}: {error}; nothing more is written into this trace");
+                logger(LogLevel::Warning, &message);
+            }
+        }
+    };
+    Trace::create(path, failed).map_err(|error| {
+        let message = format!(
+            "option \"trace\": {shown}: {error}; give the path of a file in a folder that can be written to"
+        );
+        Failure::new(OXP_ERR_IO, message).at_file(&shown)
+    })
 }
 
 fn logger(log: oxp_log_fn, user_data: UserData) -> Logger {

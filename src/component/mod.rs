@@ -22,6 +22,7 @@ mod session;
 mod shown;
 mod source;
 mod tensor;
+mod trace;
 
 pub use cache::{CacheRoom, InPlaceCache};
 pub(crate) use cache::{copy_rows, room_len, row_bytes};
@@ -43,3 +44,4 @@ pub use source::{LocationError, ModelSource, SharedBytes, locate};
 pub use tensor::{
     AlignedBytes, ComponentTensor, MAX_RANK, Shape, TensorError, TensorView, byte_len, display_shape,
 };
+pub use trace::{CALL, COMPONENT, LOAD, OPERATOR, Trace, TraceArgument, TraceSpan, TracedSession};

@@ -8,10 +8,10 @@ use super::ending;
 use super::graph::{Action, Graph, Node, Plan, Step, ValueId};
 use super::operator::{OpError, Operator};
 use super::output::{CacheMemory, Memory, NodeRoom};
-use super::tensor::{Dims, TensorRef};
+use super::tensor::{Dims, TensorRef, byte_count};
 use super::value::{Value, ValueRef};
 use super::workspace::Workspace;
-use crate::component::{ComponentErrorKind, RunControl};
+use crate::component::{ComponentErrorKind, OPERATOR, RunControl, TraceArgument};
 
 /// Where a value is during a run. Constants of the graph are in its facts, not here.
 #[derive(Debug, Default)]
@@ -177,6 +177,7 @@ impl Executor {
             let Some(node) = graph.nodes.get(step.node) else {
                 continue;
             };
+            let trace = run.workspace.trace.clone().map(|trace| (trace.now(), trace));
             let result = match &node.action {
                 Action::Kernel(operator) => self
                     .run_kernel(run, node, &**operator, step)
@@ -189,11 +190,44 @@ impl Executor {
                 ControlError::Own(error) => node.error(error),
                 ControlError::Inside(error) => error,
             })?;
+            if let Some((began, trace)) = trace {
+                let bytes = TraceArgument::Number(self.result_bytes(run, node));
+                let name = TraceArgument::Text(&node.name);
+                trace.complete(
+                    OPERATOR,
+                    &node.op,
+                    began,
+                    &[("node", name), ("output_bytes", bytes)],
+                );
+            }
             for &value in &step.last_uses {
                 self.release(value, run.workspace);
             }
         }
         Ok(())
+    }
+
+    /// Bytes of what a node has made, for the trace; views of its inputs are none.
+    fn result_bytes(&self, run: &Run<'_, '_>, node: &Node) -> u64 {
+        let bytes = node.outputs.iter().flatten().filter_map(|value| {
+            let (ty, dims) = match self.slots.get(value.index())? {
+                Slot::Owned(value) => match value.view() {
+                    ValueRef::Tensor(tensor) => {
+                        let bytes = byte_count(tensor.element_type(), tensor.dims()).ok()?;
+                        return Some(bytes as u64);
+                    }
+                    _ => return None,
+                },
+                Slot::Room { index, dims } => match run.rooms.get(*index)? {
+                    Room::Filled { ty, .. } => (*ty, dims),
+                    _ => return None,
+                },
+                Slot::InCache { ty, dims } => (*ty, dims),
+                Slot::Input { .. } | Slot::Empty => return None,
+            };
+            byte_count(ty, dims).ok().map(|bytes| bytes as u64)
+        });
+        bytes.sum()
     }
 
     /// Runs an operator that runs graphs of its own.

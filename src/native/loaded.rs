@@ -40,7 +40,7 @@ impl Loaded {
             Graph::load(model, options, names, packed_cache).map_err(|kind| model.invalid_node(kind))?;
         Ok(Loaded {
             executor: Executor::new(&graph),
-            workspace: Workspace::new(options.workers.clone()),
+            workspace: Workspace::new(options.workers.clone(), options.trace.clone()),
             plans: Plans::new(&graph),
             copied: Vec::new(),
             graph,

@@ -51,6 +51,7 @@ pub use self::report::{ModelReport, OperatorUse, RunEstimate, report};
 pub use self::session::NativeSession;
 
 use self::workers::Workers;
+use crate::component::Trace;
 
 /// Settings of a native session.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ pub struct NativeOptions {
     pub packed_cache: PackedCache,
     /// How KV caches are kept.
     pub kv_cache_dtype: KvCacheDtype,
+    /// Where each operator that runs is written down; without one that costs nothing.
+    pub trace: Option<Trace>,
 }
 
 impl Default for NativeOptions {
@@ -74,6 +77,7 @@ impl Default for NativeOptions {
             disabled_passes: DisabledPasses::default(),
             packed_cache: PackedCache::default(),
             kv_cache_dtype: KvCacheDtype::default(),
+            trace: None,
         }
     }
 }

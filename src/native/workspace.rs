@@ -7,7 +7,7 @@ use super::output::{Memory, NodeRoom, OutputState, OutputTarget, Pool};
 use super::tensor::Tensor;
 use super::value::{Sequence, Value, ValueRef};
 use super::workers::Workers;
-use crate::component::AlignedBytes;
+use crate::component::{AlignedBytes, Trace};
 
 /// What runs of nodes share and reuse: threads, free buffers, scratch memory, output records.
 pub(super) struct Workspace {
@@ -15,15 +15,18 @@ pub(super) struct Workspace {
     pub(super) pool: Pool,
     scratch: Arc<AlignedBytes>,
     states: Vec<OutputState>,
+    /// Where each operator is written down, if anywhere.
+    pub(super) trace: Option<Trace>,
 }
 
 impl Workspace {
-    pub(super) fn new(workers: Workers) -> Self {
+    pub(super) fn new(workers: Workers, trace: Option<Trace>) -> Self {
         Workspace {
             workers,
             pool: Pool::default(),
             scratch: Arc::new(AlignedBytes::EMPTY),
             states: Vec::new(),
+            trace,
         }
     }
 

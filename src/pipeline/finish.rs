@@ -12,6 +12,7 @@ impl Run {
     /// Runs the final_only components; their outputs are then in the pool. In an iterative
     /// package they may run after any step, over what that has made.
     pub fn finish(&mut self, control: &RunControl) -> Result<(), PipelineError> {
+        let _traced = self.traced("finish");
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
         if self.token_loop().is_some() && !self.has_logits {

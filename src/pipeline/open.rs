@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::component::{
-    ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, ModelSource, RunControl,
+    ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, ModelSource, RunControl, Trace,
 };
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
@@ -91,6 +91,7 @@ pub(super) struct PipelineShared {
     pub chat_template: Option<Arc<ChatTemplate>>,
     /// What constraints need, once one was asked for.
     pub guide: Mutex<Option<Arc<Guide>>>,
+    pub trace: Option<Trace>,
 }
 
 impl fmt::Debug for Pipeline {
@@ -303,6 +304,7 @@ impl Pipeline {
             tokenizer,
             chat_template,
             guide: Mutex::new(None),
+            trace: runtime.trace().cloned(),
         })))
     }
 

@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::component::{RunControl, TensorView};
+use crate::component::{CALL, RunControl, TensorView, TraceSpan};
 use crate::generation::{
     BeamSequence, Beams, FinishReason, HostSampler, LogitsHook, Logprobs, Sampler, StopConditions,
     log_probability,
@@ -264,6 +264,7 @@ impl Run {
     /// one step of its loop instead, and gives [`FinishReason::Completed`] with the last; a
     /// package without a loop runs once and gives that.
     pub fn step(&mut self, control: &RunControl) -> Result<Event, PipelineError> {
+        let _traced = self.traced("step");
         self.refuse_finished()?;
         self.refuse_waiting_images()?;
         let Some(token_loop) = self.token_loop() else {
@@ -315,6 +316,12 @@ impl Run {
         Ok(())
     }
 
+    /// What a call is written down as, until the end of it, where the runtime has a trace.
+    pub(super) fn traced(&self, call: &'static str) -> Option<TraceSpan> {
+        let trace = self.pipeline.shared().trace.as_ref();
+        trace.map(|trace| trace.span(CALL, call))
+    }
+
     /// Steps until the run is finished or `on_event` breaks; `None` in that case. With the option
     /// `num_beams` above 1 it searches as many beams instead, and then tells the tokens of the best
     /// [sequence](Self::sequences). `on_event` may
@@ -344,6 +351,7 @@ impl Run {
     /// Feeds what has not run yet and stops before a token is chosen: the host looks at
     /// [`logits`](Self::logits) and calls [`force_token`](Self::force_token).
     pub fn forward(&mut self, control: &RunControl) -> Result<(), PipelineError> {
+        let _traced = self.traced("forward");
         self.refuse_finished()?;
         let token_loop = self.need_token_loop("forward")?;
         self.refuse_waiting_images()?;

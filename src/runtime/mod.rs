@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::component::Trace;
+
 pub use environment::{Environment, NATIVE_COMPONENTS_ALIAS, NATIVE_COMPONENTS_VARIABLE, StepComponents};
 pub use open::{ComponentOptions, OpenedComponent};
 pub use ort_settings::{OrtOptimization, OrtProvider, OrtSettings};
@@ -41,6 +43,8 @@ pub struct RuntimeSettings {
     pub ort_library_path: Option<PathBuf>,
     /// Without one, nothing is logged.
     pub logger: Option<Logger>,
+    /// Where it is written down what components do, and when. Without one that costs nothing.
+    pub trace: Option<Trace>,
 }
 
 impl fmt::Debug for RuntimeSettings {
@@ -49,6 +53,7 @@ impl fmt::Debug for RuntimeSettings {
             .field("threads", &self.threads)
             .field("ort_library_path", &self.ort_library_path)
             .field("logger", &self.logger.is_some())
+            .field("trace", &self.trace.is_some())
             .finish()
     }
 }
@@ -95,6 +100,11 @@ impl Runtime {
     /// Threads a component may use unless it is told otherwise.
     pub fn threads(&self) -> usize {
         self.0.threads
+    }
+
+    /// Where what is called is written down, if anywhere.
+    pub fn trace(&self) -> Option<&Trace> {
+        self.0.settings.trace.as_ref()
     }
 
     pub fn environment(&self) -> &Environment {

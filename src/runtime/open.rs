@@ -1,6 +1,9 @@
 use std::fmt;
 
-use crate::component::{Backend, ComponentError, ComponentErrorKind, ComponentSession, ModelSource};
+use crate::component::{
+    Backend, ComponentError, ComponentErrorKind, ComponentSession, LOAD, ModelSource, TraceArgument,
+    TracedSession,
+};
 
 #[cfg(any(feature = "native", feature = "ort"))]
 use super::LogLevel;
@@ -57,6 +60,27 @@ impl Runtime {
         options: &ComponentOptions,
     ) -> Result<OpenedComponent, ComponentError> {
         let threads = options.threads.filter(|&n| n > 0).unwrap_or(self.threads());
+        let Some(trace) = self.trace() else {
+            return self.open_untraced(name, source, threads, options);
+        };
+        let began = trace.now();
+        let opened = self.open_untraced(name, source, threads, options);
+        let backend = opened.as_ref().map_or("none", |opened| opened.backend.name());
+        let what = if name.is_empty() { "session" } else { name };
+        trace.complete(LOAD, what, began, &[("backend", TraceArgument::Text(backend))]);
+        opened.map(|opened| OpenedComponent {
+            session: Box::new(TracedSession::new(opened.session, trace.clone(), threads)),
+            ..opened
+        })
+    }
+
+    fn open_untraced(
+        &self,
+        name: &str,
+        source: &ModelSource,
+        threads: usize,
+        options: &ComponentOptions,
+    ) -> Result<OpenedComponent, ComponentError> {
         match options.backend {
             BackendChoice::Native => self.open_native(name, source, threads, options).map(asked_for),
             BackendChoice::Ort => self.open_ort(name, source, threads, options).map(asked_for),
@@ -140,6 +164,7 @@ impl Runtime {
             disabled_passes: options.disabled_passes,
             packed_cache: options.packed_cache.clone(),
             kv_cache_dtype: options.kv_cache_dtype,
+            trace: self.trace().cloned(),
         };
         let session = crate::native::NativeSession::load(name, source, &options)?;
         self.log_packed_cache(session.packed_cache());

@@ -177,7 +177,7 @@ impl<'m> Loader<'m> {
             symbols: Symbols::new(names),
             budget: Budget::of_load(),
             opsets,
-            workspace: Workspace::new(workers.clone()),
+            workspace: Workspace::new(workers.clone(), None),
             workers,
             packed_cache,
             missing: MissingList::default(),

@@ -2,19 +2,26 @@
 //!
 //!     cargo run --release --example inspect -- model.onnx [INPUT=DIM,DIM,...]...
 //!     cargo run --release --example inspect -- --to-metadata FOLDER [VARIANT]
+//!     cargo run --release --example inspect -- --svg FOLDER [BACKEND] [COMPONENT=BACKEND]...
 //!
-//! Dims that the model leaves open and the command does not give are taken as 1. The second form writes a package of onnxruntime-genai or Hugging Face as
-//! `inference_metadata.yaml`, to standard output.
+//! Dims that the model leaves open and the command does not give are taken as 1. The second form
+//! writes a package of onnxruntime-genai or Hugging Face as `inference_metadata.yaml`, the third draws
+//! any package as it is loaded, both to standard output.
+
+mod svg;
 
 use std::process::ExitCode;
 
+use oxpipe::component::RunControl;
 use oxpipe::component::{ComponentError, ComponentIo, ComponentSession, Dim, ModelSource, Port};
 use oxpipe::native::{NativeOptions, NativeSession, OperatorUse, RunEstimate, report};
 use oxpipe::package::PackageSource;
-use oxpipe::pipeline::Pipeline;
+use oxpipe::pipeline::{Pipeline, PipelineError, PipelineOptions};
+use oxpipe::runtime::{BackendChoice, Runtime};
 
-const USAGE: &str =
-    "usage: inspect MODEL.onnx [INPUT=DIM,DIM,...]...\n       inspect --to-metadata FOLDER [VARIANT]";
+const USAGE: &str = "usage: inspect MODEL.onnx [INPUT=DIM,DIM,...]...
+       inspect --to-metadata FOLDER [VARIANT]
+       inspect --svg FOLDER [BACKEND] [COMPONENT=BACKEND]...";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -39,6 +46,24 @@ fn main() -> ExitCode {
             }
         };
     }
+    if path == "--svg" {
+        let folder = arguments.next();
+        let options = arguments.try_fold(PipelineOptions::default(), with_backend);
+        let (Some(folder), Some(options)) = (folder, options) else {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        };
+        return match picture(&PackageSource::Directory(folder.into()), &options) {
+            Ok(svg) => {
+                print!("{svg}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("inspect: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let given: Option<Vec<(String, Vec<usize>)>> = arguments.map(|argument| shape(&argument)).collect();
     let Some(given) = given else {
         eprintln!("{USAGE}");
@@ -51,6 +76,37 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `native`, for every component, or `decoder=ort`, for one.
+fn with_backend(mut options: PipelineOptions, argument: String) -> Option<PipelineOptions> {
+    let (component, backend) = match argument.rsplit_once('=') {
+        Some((component, backend)) => (Some(component.to_owned()), backend),
+        None => (None, argument.as_str()),
+    };
+    let choice = match backend {
+        "native" => BackendChoice::Native,
+        "ort" => BackendChoice::Ort,
+        "auto" => BackendChoice::Auto,
+        _ => return None,
+    };
+    match component {
+        Some(component) => options.component_backends.push((component, choice)),
+        None => options.backend = Some(choice),
+    }
+    Some(options)
+}
+
+fn picture(source: &PackageSource, options: &PipelineOptions) -> Result<String, PipelineError> {
+    let runtime = Runtime::default();
+    let estimate = Pipeline::estimate(&runtime, source, options.variant.as_deref())?;
+    let bytes: Vec<(String, u64)> = estimate
+        .components
+        .into_iter()
+        .map(|component| (component.name, component.weight_bytes))
+        .collect();
+    let pipeline = Pipeline::open(&runtime, source, options, None, &RunControl::default())?;
+    Ok(svg::draw(&pipeline.describe(), &bytes))
 }
 
 /// `name=1,2,3`; a scalar is `name=`.
