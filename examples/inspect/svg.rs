@@ -75,8 +75,8 @@ fn write(svg: &mut String, description: &Value, weight_bytes: &[(String, u64)]) 
     )?;
     writeln!(svg, "<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>")?;
     title(svg, description)?;
-    for edge in &edges {
-        arrow(svg, edge, &components)?;
+    for (index, edge) in edges.iter().enumerate() {
+        arrow(svg, edge, ends(&edges, index, &components), &components)?;
     }
     for component in &components {
         draw_component(svg, component)?;
@@ -283,10 +283,29 @@ fn title(svg: &mut String, description: &Value) -> fmt::Result {
     )
 }
 
-fn arrow(svg: &mut String, edge: &Edge<'_>, components: &[Component<'_>]) -> fmt::Result {
+/// How high an edge leaves its box and meets the other: those of one side are spread over it.
+fn ends(edges: &[Edge<'_>], index: usize, components: &[Component<'_>]) -> (f64, f64) {
+    let edge = &edges[index];
+    let height = |at: usize, same: &dyn Fn(&Edge<'_>) -> bool| {
+        let before = edges[..index].iter().filter(|other| same(other)).count() + 1;
+        let all = edges.iter().filter(|other| same(other)).count() + 1;
+        let component = &components[at];
+        component.y + component.height() * before as f64 / all as f64
+    };
+    (
+        height(edge.from, &|other| other.from == edge.from),
+        height(edge.to, &|other| other.to == edge.to),
+    )
+}
+
+fn arrow(
+    svg: &mut String,
+    edge: &Edge<'_>,
+    (y0, y1): (f64, f64),
+    components: &[Component<'_>],
+) -> fmt::Result {
     let (from, to) = (&components[edge.from], &components[edge.to]);
-    let (x0, y0) = (from.x + BOX, from.y + from.height() / 2.0);
-    let (x1, y1) = (to.x, to.y + to.height() / 2.0);
+    let (x0, x1) = (from.x + BOX, to.x);
     // A way back, of a loop over several components, goes below both.
     let path = if x1 > x0 {
         let middle = (x0 + x1) / 2.0;
@@ -319,7 +338,7 @@ fn arrow(svg: &mut String, edge: &Edge<'_>, components: &[Component<'_>]) -> fmt
     }
     // Over the beginning of the arrow.
     for (line, label) in shown.iter().enumerate() {
-        let y = y0 - 6.0 - LINE * (shown.len() - 1 - line) as f64;
+        let y = y0 - 6.0 - 13.0 * (shown.len() - 1 - line) as f64;
         writeln!(
             svg,
             "<text x=\"{}\" y=\"{y}\" font-size=\"11\" fill=\"#444\">{}</text>",
