@@ -24,7 +24,7 @@ step() {
     "$@"
 }
 
-step "tools" scripts/install-tools.sh rust rustfmt clippy cc c++ cmake ninja pkg-config python valgrind mono npm
+step "tools" scripts/install-tools.sh rust rustfmt clippy cc c++ cmake ninja pkg-config python valgrind mono npm doxygen
 step "ONNX Runtime" scripts/fetch-onnxruntime.sh
 step "ONNX node tests" scripts/fetch-onnx-tests.sh
 step "real model" scripts/fetch-model.sh
@@ -43,6 +43,7 @@ step "lints" cargo clippy --locked --all-targets -- -D warnings
 step "lints, native only" cargo clippy --locked --all-targets "${native[@]}" -- -D warnings
 step "lints, ONNX Runtime only" cargo clippy --locked --all-targets "${ort[@]}" -- -D warnings
 step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --quiet
+step "manual" scripts/build-docs.sh
 
 # Symbols, CMake packages and examples are tested on the library as it ships. It is one unit to
 # the compiler, so it is built on one core while the first tests take the others.

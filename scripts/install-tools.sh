@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sees to it that the named tools are there, and installs the missing ones with apt:
 #
-#   scripts/install-tools.sh cc c++ cmake ninja pkg-config python valgrind mono npm rust clippy rustfmt
+#   scripts/install-tools.sh cc c++ cmake ninja pkg-config python valgrind mono npm doxygen rust clippy rustfmt
 #
 # Rust itself is not installed, only asked for: it belongs to the user's rustup.
 set -eu
@@ -34,6 +34,7 @@ for tool in "$@"; do
     pkg-config) has pkg-config || need pkg-config ;;
     python) has_python || need "python3 python3-venv" ;;
     mono) has mono && has mcs || need "mono-mcs mono-runtime" ;;
+    doxygen) has doxygen || need doxygen ;;
     npm) has npm || need npm ;;
     valgrind) has valgrind || need valgrind ;;
     rust) has cargo || fail "cargo was not found; install Rust from https://rustup.rs and run this again" ;;

@@ -456,6 +456,19 @@ fn example_chat_asks_a_real_model() {
     assert_eq!(said, "The capital of France is Paris.\n");
 }
 
+/// The first program of the manual.
+#[test]
+fn program_of_the_manual() {
+    let manual = include_str!("../../docs/first-program.md");
+    let (_, rest) = manual.split_once("```csharp\n").expect("the page has a program");
+    let (source, _) = rest.split_once("```").expect("the program ends");
+    let file = programs::scratch("csharp_manual").join("First.cs");
+    fs::write(&file, source).expect("a file can be written");
+    let program = CoreClr.build("First", &[file]);
+    let said = program.run(&[path(&programs::chat_package_folders()[0]), "two"]);
+    assert_eq!(said, "three four five\n");
+}
+
 /// The program of the binding's README.md, on the model that it names.
 #[test]
 fn readme_program_chat_with_a_real_model() {

@@ -72,6 +72,117 @@ fn of_the_release_library_are_the_functions_of_the_header() {
     assert!(!holds_hook(&library));
 }
 
+/// What it loads, is the C library's: of a system with glibc, any with 2.28 or later, if it is built
+/// there. Built on a later system it asks for later versions, of functions that 2.28 has, too.
+#[cfg(all(target_os = "linux", target_env = "gnu", feature = "native", feature = "ort"))]
+#[test]
+fn of_the_release_library_need_no_more_than_the_c_library_of_2018() {
+    let library = release_library();
+    let dynamic = compiler::run(
+        Command::new("readelf").arg("-d").arg(&library),
+        "reading the dynamic section",
+    );
+    let needed: Vec<&str> = dynamic
+        .lines()
+        .filter_map(|line| {
+            line.split_once("(NEEDED)")?
+                .1
+                .split_once('[')?
+                .1
+                .strip_suffix(']')
+        })
+        .collect();
+    assert!(!needed.is_empty(), "{dynamic}");
+    for name in needed {
+        // Before 2.34, the last two are parts of the C library with names of their own.
+        let allowed = [
+            "libc.so",
+            "libm.so",
+            "libgcc_s.so",
+            "ld-linux",
+            "libpthread.so",
+            "libdl.so",
+        ];
+        assert!(
+            allowed.iter().any(|start| name.starts_with(start)),
+            "it needs {name}"
+        );
+    }
+
+    let system = ["libc.so.6", "libm.so.6"].map(|name| {
+        let said = compiler::run(
+            Command::new("cc").arg(format!("-print-file-name={name}")),
+            "finding the C library",
+        );
+        versions(Path::new(said.trim()), "").collect::<Vec<_>>()
+    });
+    let has = |name: &str| {
+        let all = system.iter().flatten();
+        all.clone().any(|(other, version)| other == name && *version <= GLIBC)
+            // Until 2.33 these were functions of the program's own that called __xstat and its kin.
+            || ["stat64", "fstat64", "lstat64", "stat", "fstat", "lstat"].contains(&name)
+    };
+    let mut count = 0;
+    for (name, version) in versions(&library, "*UND*") {
+        count += 1;
+        assert!(
+            version <= GLIBC || has(&name),
+            "{name} came with glibc {version:?}"
+        );
+    }
+    assert!(count > 100, "{count}");
+}
+
+/// What docs/shipping.md promises.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const GLIBC: [u32; 2] = [2, 28];
+
+/// The symbols of glibc in a file and their versions; those that it needs, or that it has. Symbols that
+/// may be absent are left out.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn versions(library: &Path, section: &str) -> impl Iterator<Item = (String, [u32; 2])> {
+    let said = compiler::run(Command::new("objdump").arg("-T").arg(library), "listing versions");
+    let lines: Vec<String> = said
+        .lines()
+        .filter(|line| line.contains(section) && !line.contains("  w  "))
+        .map(str::to_owned)
+        .collect();
+    lines.into_iter().filter_map(|line| {
+        let (_, rest) = line.split_once("GLIBC_")?;
+        let (version, name) = rest.split_once(|c: char| c == ')' || c.is_whitespace())?;
+        let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+        Some((name.trim().to_owned(), [parts.next()?, parts.next()?]))
+    })
+}
+
+/// docs/shipping.md says how large the library is at most, and why.
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    feature = "native",
+    feature = "ort"
+))]
+#[test]
+fn of_the_release_library_fit_into_the_size_that_is_stated() {
+    let stripped = crate::programs::scratch("stripped").join("liboxpipe.so");
+    let mut strip = Command::new("strip");
+    strip.arg("-o").arg(&stripped).arg(release_library());
+    compiler::run(&mut strip, "stripping the release library");
+    let size = std::fs::metadata(&stripped).expect("a stripped library").len();
+    let text = include_str!("../../docs/shipping.md");
+    let (_, rest) = text.split_once("at most ").expect("the size is stated");
+    let (limit, _) = rest.split_once(" MB").expect("the size is stated in MB");
+    let limit = limit.parse::<u64>().expect("a number") * 1_000_000;
+    assert!(
+        size <= limit,
+        "liboxpipe.so has {size} bytes stripped, docs/shipping.md says {limit}"
+    );
+    assert!(
+        size > limit / 2,
+        "docs/shipping.md says {limit}, liboxpipe.so has {size} bytes"
+    );
+}
+
 /// Each function is called by a program that was written by hand, beside the generated ones.
 #[test]
 fn are_all_called_by_the_programs() {
