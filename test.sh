@@ -61,9 +61,9 @@ finish_release_build() {
 # Compiling takes longer than testing. What needs speed runs optimised, and with both backends;
 # the tests of one backend alone, and the unit tests of all code, run on code as it is.
 unoptimised=(env CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo test --locked)
-slow=(--skip two_turns_are_the_same --skip a_decode_step_copies --skip lifetimes --skip chat_ --skip answers_of)
+slow=(--skip two_turns_are_the_same --skip a_decode_step_copies --skip lifetimes --skip chat_ --skip answers_of --skip examples::)
 step "tests, native only" "${unoptimised[@]}" "${native[@]}" -- "${slow[@]}"
-step "tests, ONNX Runtime only" "${unoptimised[@]}" "${ort[@]}" -- --skip answers_of
+step "tests, ONNX Runtime only" "${unoptimised[@]}" "${ort[@]}" -- --skip answers_of --skip examples::
 step "release build" finish_release_build
 step "tests" cargo test --locked --test '*'
 

@@ -6,6 +6,10 @@
  * ("native") or on ONNX Runtime ("ort"). This header is the manual; the rules below hold
  * for every function.
  *
+ * BEGIN with oxp_pipeline_open, which loads a package, oxp_run_create, oxp_run_append_text and
+ * oxp_run_generate; or with oxp_session_open and oxp_session_run for one graph alone. docs/ has
+ * guides and whole programs.
+ *
  * NAMES. oxp_<type>_<verb>. _create and _open make an object, _free frees it, _get_
  * borrows, _copy fills a buffer of the caller's. Parameters come in the order handle,
  * inputs, outputs, callback and its user_data, cancel, and `oxp_error **err` last.
@@ -250,6 +254,8 @@
 
 /** An image or a sound cannot be decoded, or not be preprocessed as the package says. */
 #define OXP_ERR_INVALID_MEDIA -80
+
+/** Types of elements, with ONNX's numbers (TensorProto.DataType). */
 #define OXP_DTYPE_FLOAT32 1
 #define OXP_DTYPE_UINT8 2
 #define OXP_DTYPE_INT8 3
@@ -751,7 +757,7 @@ typedef struct oxp_pipeline_info {
   /** The metadata file that was taken. */
   const char *metadata_file;
   uint64_t metadata_file_len;
-  /** "autoregressive", "single_pass" or "composite". */
+  /** "autoregressive", "nested_autoregressive", "iterative", "single_pass" or "composite". */
   const char *strategy;
   uint64_t strategy_len;
   /** The component that chooses tokens; "" if there is no token loop. */

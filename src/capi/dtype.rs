@@ -7,6 +7,7 @@ use crate::component::DataType;
 use super::failure::{Failure, Result};
 use super::status::OXP_ERR_UNSUPPORTED_DTYPE;
 
+/// Types of elements, with ONNX's numbers (TensorProto.DataType).
 pub const OXP_DTYPE_FLOAT32: u32 = 1;
 pub const OXP_DTYPE_UINT8: u32 = 2;
 pub const OXP_DTYPE_INT8: u32 = 3;

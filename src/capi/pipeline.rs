@@ -93,7 +93,7 @@ pub struct oxp_pipeline_info {
     /// The metadata file that was taken.
     pub metadata_file: *const c_char,
     pub metadata_file_len: u64,
-    /// "autoregressive", "single_pass" or "composite".
+    /// "autoregressive", "nested_autoregressive", "iterative", "single_pass" or "composite".
     pub strategy: *const c_char,
     pub strategy_len: u64,
     /// The component that chooses tokens; "" if there is no token loop.

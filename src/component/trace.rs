@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -35,7 +35,9 @@ struct Shared {
 
 struct Writer {
     /// None once writing has failed.
-    file: Option<BufWriter<File>>,
+    file: Option<File>,
+    /// What is to be written, whole events: the file never ends inside of one.
+    pending: Vec<u8>,
     /// A number for each thread that has written.
     threads: HashMap<ThreadId, usize>,
     has_events: bool,
@@ -55,15 +57,15 @@ impl Trace {
     /// # Errors
     /// What creating the file gave.
     pub fn create(path: &Path, failed: impl Fn(&io::Error) + Send + Sync + 'static) -> io::Result<Self> {
-        let mut file = BufWriter::new(File::create(path)?);
+        let mut file = File::create(path)?;
         // Shows at once what cannot be written to.
         file.write_all(b"[")?;
-        file.flush()?;
         Ok(Trace(Arc::new(Shared {
             began: Instant::now(),
             failed: Box::new(failed),
             writer: Mutex::new(Writer {
                 file: Some(file),
+                pending: Vec::new(),
                 threads: HashMap::new(),
                 has_events: false,
             }),
@@ -125,7 +127,10 @@ impl Writer {
             is_new = true;
             count + 1
         });
-        let Some(file) = &mut self.file else { return Ok(()) };
+        if self.file.is_none() {
+            return Ok(());
+        }
+        let file = &mut self.pending;
         if is_new {
             let begin = if self.has_events { ",\n" } else { "\n" };
             let of = thread::current();
@@ -157,23 +162,33 @@ impl Writer {
         }
         file.write_all(if arguments.is_empty() { b"}" } else { b"}}" })?;
         // Operators come by the thousand; what holds them is written at its end, and they with it.
-        if category != OPERATOR {
-            file.flush()?;
+        if category != OPERATOR || self.pending.len() >= MOST_PENDING {
+            self.flush()?;
         }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if let Some(file) = &mut self.file {
+            file.write_all(&self.pending)?;
+        }
+        self.pending.clear();
         Ok(())
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(file) = &mut self.writer.get_mut().file {
-            let result = file.write_all(b"\n]\n").and_then(|()| file.flush());
-            if let Err(error) = result {
-                (self.failed)(&error);
-            }
+        let writer = self.writer.get_mut();
+        writer.pending.extend(b"\n]\n");
+        if let Err(error) = writer.flush() {
+            (self.failed)(&error);
         }
     }
 }
+
+/// Bytes that are kept before they are written.
+const MOST_PENDING: usize = 1 << 16;
 
 /// The category of an operator of a graph.
 pub const OPERATOR: &str = "operator";

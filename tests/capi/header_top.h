@@ -6,6 +6,10 @@
  * ("native") or on ONNX Runtime ("ort"). This header is the manual; the rules below hold
  * for every function.
  *
+ * BEGIN with oxp_pipeline_open, which loads a package, oxp_run_create, oxp_run_append_text and
+ * oxp_run_generate; or with oxp_session_open and oxp_session_run for one graph alone. docs/ has
+ * guides and whole programs.
+ *
  * NAMES. oxp_<type>_<verb>. _create and _open make an object, _free frees it, _get_
  * borrows, _copy fills a buffer of the caller's. Parameters come in the order handle,
  * inputs, outputs, callback and its user_data, cancel, and `oxp_error **err` last.
