@@ -157,10 +157,7 @@ fn columns(count: usize, edges: &[Edge<'_>]) -> Vec<usize> {
 }
 
 fn component_of(component: &Value, column: usize, bytes: Option<u64>) -> Component<'_> {
-    let kind = match text(&component["type"]) {
-        "" => "",
-        kind => kind,
-    };
+    let kind = text(&component["type"]);
     let phase = text(&component["phase"]).replace('_', " ");
     let when = match text(&component["when_present"]) {
         "" => String::new(),

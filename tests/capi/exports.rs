@@ -134,12 +134,12 @@ fn of_the_release_library_need_no_more_than_the_c_library_of_2018() {
 }
 
 /// What docs/shipping.md promises.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(all(target_os = "linux", target_env = "gnu", feature = "native", feature = "ort"))]
 const GLIBC: [u32; 2] = [2, 28];
 
 /// The symbols of glibc in a file and their versions; those that it needs, or that it has. Symbols that
 /// may be absent are left out.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(all(target_os = "linux", target_env = "gnu", feature = "native", feature = "ort"))]
 fn versions(library: &Path, section: &str) -> impl Iterator<Item = (String, [u32; 2])> {
     let said = compiler::run(Command::new("objdump").arg("-T").arg(library), "listing versions");
     let lines: Vec<String> = said
