@@ -38,7 +38,7 @@ pub(crate) use file::map_regular;
 pub(crate) use file::{TEXT_LIMIT, TOKENIZER_LIMIT, check_size, open_regular, read_regular};
 pub use io::{ComponentIo, Dim, Port, PortType};
 pub(crate) use session::check_value;
-pub use session::{Backend, ComponentSession, Input, Output, OutputResult};
+pub use session::{Backend, Call, ComponentSession, Input, Output, OutputResult};
 pub(crate) use shown::{joined, listed, quoted, shown};
 pub use source::{LocationError, ModelSource, SharedBytes, locate};
 pub use tensor::{

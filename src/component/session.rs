@@ -116,6 +116,12 @@ impl OutputResult {
     }
 }
 
+/// The inputs and outputs of one of several calls that are made together.
+pub struct Call<'c, 'a> {
+    pub inputs: &'c [Input<'a>],
+    pub outputs: &'c mut [Output<'a>],
+}
+
 /// One graph, loaded and ready to run, on whatever runs it.
 ///
 /// Callers use [`run`](#method.run), which is defined on `dyn ComponentSession`: it checks
@@ -174,6 +180,23 @@ pub trait ComponentSession: Send {
         outputs: &mut [Output<'_>],
         control: &RunControl,
     ) -> Result<(), ComponentError>;
+
+    /// Whether [`execute_together`](Self::execute_together) does better than one call after the other.
+    fn joins_calls(&self) -> bool {
+        false
+    }
+
+    /// Runs several requests, each as [`execute`](Self::execute) would, with the same results bit by
+    /// bit, and says of each how it went. `None` if these cannot be run together: then nothing has been
+    /// done, and they are to be run one after the other.
+    fn execute_together(
+        &mut self,
+        calls: &mut [Call<'_, '_>],
+        control: &RunControl,
+    ) -> Option<Result<(), ComponentError>> {
+        let _ = (calls, control);
+        None
+    }
 }
 
 impl dyn ComponentSession + '_ {
@@ -228,6 +251,49 @@ impl dyn ComponentSession + '_ {
         self.execute(&aligned, outputs, control)
     }
 
+    /// Runs several calls, together where the backend can. Each has the result that it has
+    /// [alone](#method.run), bit by bit.
+    pub fn run_together(
+        &mut self,
+        calls: &mut [Call<'_, '_>],
+        control: &RunControl,
+    ) -> Vec<Result<(), ComponentError>> {
+        if calls.len() > 1 && self.joins_calls() && calls.iter().all(|call| self.is_ready(call)) {
+            match self.execute_together(calls, control) {
+                None => {}
+                Some(Ok(())) => return calls.iter().map(|_| Ok(())).collect(),
+                // Which of them it was is found out below, and the others are run.
+                Some(Err(error))
+                    if matches!(
+                        error.kind(),
+                        ComponentErrorKind::Cancelled | ComponentErrorKind::DeadlineExceeded
+                    ) =>
+                {
+                    let failed = |_| Err(ComponentError::new(error.component.as_str(), stopped(error.kind())));
+                    return (0..calls.len()).map(failed).collect();
+                }
+                Some(Err(_)) => {}
+            }
+        }
+        let mut results = Vec::with_capacity(calls.len());
+        for call in calls {
+            results.push(self.run(call.inputs, call.outputs, control));
+        }
+        results
+    }
+
+    /// Whether a call needs no copies and passes the checks.
+    fn is_ready(&self, call: &Call<'_, '_>) -> bool {
+        let caches = call.outputs.iter().filter_map(|output| output.cache.as_ref());
+        let pasts = caches.map(|cache| (cache.past(), cache.dtype(), cache.shape()));
+        let inputs = call.inputs.iter();
+        let given = inputs.map(|input| (input.name, input.value.dtype(), input.value.shape()));
+        check_inputs(self.io(), given.chain(pasts)).is_ok()
+            && check_outputs(self.io(), call.outputs.iter().map(|output| output.name)).is_ok()
+            && check_caches(self, call.outputs).is_ok()
+            && call.inputs.iter().all(|input| input.value.is_aligned())
+    }
+
     /// Bytes that each asked output will take for inputs of these types and shapes, `None`
     /// where only a run can tell. Checks the request as [`run`](#method.run) does.
     pub fn output_bound(
@@ -251,6 +317,13 @@ impl dyn ComponentSession + '_ {
                 Some((dtype, shape))
             })
             .collect())
+    }
+}
+
+fn stopped(kind: &ComponentErrorKind) -> ComponentErrorKind {
+    match kind {
+        ComponentErrorKind::DeadlineExceeded => ComponentErrorKind::DeadlineExceeded,
+        _ => ComponentErrorKind::Cancelled,
     }
 }
 

@@ -8,7 +8,7 @@ use super::ending;
 use super::graph::{Action, Graph, Node, Plan, Step, ValueId};
 use super::operator::{OpError, Operator};
 use super::output::{CacheMemory, Memory, NodeRoom};
-use super::tensor::{Dims, TensorRef, byte_count};
+use super::tensor::{Dims, Tensor, TensorRef, byte_count};
 use super::value::{Value, ValueRef};
 use super::workspace::Workspace;
 use crate::component::{ComponentErrorKind, OPERATOR, RunControl, TraceArgument};
@@ -145,19 +145,28 @@ impl Executor {
         let control = run.control;
         let result = ending::bounded(control, || {
             self.run_steps(&mut run)?;
-            let graph = run.graph;
-            for (index, (&value, produced)) in graph.outputs.iter().zip(produced).enumerate() {
-                if run.plan.pattern.asks(index) {
-                    *produced = Some(self.finish(&mut run, value, index)?);
-                }
-            }
-            Ok(())
+            self.finish_all(&mut run, produced)
         });
         self.clear(run.workspace);
         result
     }
 
-    fn run_steps(&mut self, run: &mut Run<'_, '_>) -> Result<(), ComponentErrorKind> {
+    pub(super) fn finish_all(
+        &mut self,
+        run: &mut Run<'_, '_>,
+        produced: &mut [Option<Produced>],
+    ) -> Result<(), ComponentErrorKind> {
+        let graph = run.graph;
+        for (index, (&value, produced)) in graph.outputs.iter().zip(produced).enumerate() {
+            if run.plan.pattern.asks(index) {
+                *produced = Some(self.finish(run, value, index)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts inputs and constants of the plan where steps find them.
+    pub(super) fn begin(&mut self, run: &Run<'_, '_>) {
         let (graph, plan) = (run.graph, run.plan);
         for (index, (input, given)) in graph.inputs.iter().zip(run.inputs).enumerate() {
             if let Some(given) = given {
@@ -169,6 +178,11 @@ impl Executor {
         for (value, tensor) in &plan.constants {
             self.put(*value, Slot::Owned(tensor.clone().into()));
         }
+    }
+
+    fn run_steps(&mut self, run: &mut Run<'_, '_>) -> Result<(), ComponentErrorKind> {
+        self.begin(run);
+        let (graph, plan) = (run.graph, run.plan);
         let is_bounded = run.control.is_bounded();
         for step in &plan.steps {
             if is_bounded && let Some(reason) = run.control.stop_reason() {
@@ -177,32 +191,43 @@ impl Executor {
             let Some(node) = graph.nodes.get(step.node) else {
                 continue;
             };
-            let trace = run.workspace.trace.clone().map(|trace| (trace.now(), trace));
-            let result = match &node.action {
-                Action::Kernel(operator) => self
-                    .run_kernel(run, node, &**operator, step)
-                    .map_err(ControlError::Own),
-                Action::Control { operator, first_body } => {
-                    self.run_control(run, node, &**operator, *first_body)
-                }
-            };
-            result.map_err(|error| match error {
-                ControlError::Own(error) => node.error(error),
-                ControlError::Inside(error) => error,
-            })?;
-            if let Some((began, trace)) = trace {
-                let bytes = TraceArgument::Number(self.result_bytes(run, node));
-                let name = TraceArgument::Text(&node.name);
-                trace.complete(
-                    OPERATOR,
-                    &node.op,
-                    began,
-                    &[("node", name), ("output_bytes", bytes)],
-                );
+            self.run_node(run, node, step)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a step of the plan.
+    pub(super) fn run_node(
+        &mut self,
+        run: &mut Run<'_, '_>,
+        node: &Node,
+        step: &Step,
+    ) -> Result<(), ComponentErrorKind> {
+        let trace = run.workspace.trace.clone().map(|trace| (trace.now(), trace));
+        let result = match &node.action {
+            Action::Kernel(operator) => self
+                .run_kernel(run, node, &**operator, step)
+                .map_err(ControlError::Own),
+            Action::Control { operator, first_body } => {
+                self.run_control(run, node, &**operator, *first_body)
             }
-            for &value in &step.last_uses {
-                self.release(value, run.workspace);
-            }
+        };
+        result.map_err(|error| match error {
+            ControlError::Own(error) => node.error(error),
+            ControlError::Inside(error) => error,
+        })?;
+        if let Some((began, trace)) = trace {
+            let bytes = TraceArgument::Number(self.result_bytes(run, node));
+            let name = TraceArgument::Text(&node.name);
+            trace.complete(
+                OPERATOR,
+                &node.op,
+                began,
+                &[("node", name), ("output_bytes", bytes)],
+            );
+        }
+        for &value in &step.last_uses {
+            self.release(value, run.workspace);
         }
         Ok(())
     }
@@ -409,6 +434,36 @@ impl Executor {
         Ok(())
     }
 
+    /// A value of a run as a kernel sees it.
+    pub(super) fn read<'v>(
+        &'v self,
+        graph: &'v Graph,
+        inputs: &'v [Option<ValueRef<'_>>],
+        rooms: &'v [Room<'_>],
+        value: ValueId,
+    ) -> Result<ValueRef<'v>, OpError> {
+        let slots = &self.slots;
+        Lookup {
+            graph,
+            slots,
+            inputs,
+            rooms,
+        }
+        .read(value)
+    }
+
+    /// Puts a tensor where steps find it.
+    pub(super) fn own(&mut self, value: ValueId, tensor: Tensor) {
+        self.put(value, Slot::Owned(tensor.into()));
+    }
+
+    /// Lets go of values.
+    pub(super) fn release_all(&mut self, values: &[ValueId], workspace: &mut Workspace) {
+        for &value in values {
+            self.release(value, workspace);
+        }
+    }
+
     fn put(&mut self, value: ValueId, slot: Slot) {
         if let Some(place) = self.slots.get_mut(value.index()) {
             *place = slot;
@@ -422,7 +477,7 @@ impl Executor {
         }
     }
 
-    fn clear(&mut self, workspace: &mut Workspace) {
+    pub(super) fn clear(&mut self, workspace: &mut Workspace) {
         for slot in &mut self.slots {
             slot.empty(workspace);
         }

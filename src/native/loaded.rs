@@ -22,6 +22,8 @@ use crate::component::{Backend, ComponentErrorKind, InPlaceCache, ModelSource};
 pub(super) struct Loaded {
     pub(super) graph: Graph,
     pub(super) executor: Executor,
+    /// For runs that are made together, beside the one above.
+    pub(super) others: Vec<Executor>,
     pub(super) workspace: Workspace,
     pub(super) plans: Plans,
     /// Caches that the session says it makes longer or overwrites where they lie, but that this
@@ -40,6 +42,7 @@ impl Loaded {
             Graph::load(model, options, names, packed_cache).map_err(|kind| model.invalid_node(kind))?;
         Ok(Loaded {
             executor: Executor::new(&graph),
+            others: Vec::new(),
             workspace: Workspace::new(options.workers.clone(), options.trace.clone()),
             plans: Plans::new(&graph),
             copied: Vec::new(),
@@ -88,6 +91,11 @@ impl LoadedModel {
     /// What came of the option to keep packed weights.
     pub(super) fn packed_cache(&self) -> &PackedCacheReport {
         &self.packed_cache
+    }
+
+    /// Whether a request runs on the usual graph.
+    pub(super) fn is_usual(&self, request: &Request) -> bool {
+        self.same_dims.broken_by(request).is_none()
     }
 
     /// The graph for a request.

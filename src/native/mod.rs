@@ -28,6 +28,7 @@ mod ending;
 mod executor;
 mod graph;
 pub mod infer;
+mod joined;
 mod kernels;
 mod loaded;
 mod model;

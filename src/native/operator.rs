@@ -13,6 +13,9 @@ use super::value::{Value, ValueRef};
 use super::workers::Workers;
 use crate::component::AlignedBytes;
 
+/// The most rows of several runs that an operator is given [together](Operator::joined_inputs).
+pub const TOGETHER: usize = 8;
+
 /// What runs read of the constants that [`Operator::prepare`] was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
@@ -102,6 +105,14 @@ pub trait Operator: Debug + Send + Sync {
     fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {
         let _ = others;
         false
+    }
+
+    /// The inputs whose rows belong to those of output 0, if row r of it follows from row r of each of
+    /// them and from the other inputs as a whole, in the same way bit by bit however many rows up to
+    /// [`TOGETHER`] there are: so that rows of several runs may be joined where the others are the same
+    /// constants. Rows are what lies along the last dim. `None` for what would not be worth it.
+    fn joined_inputs(&self) -> Option<&'static [usize]> {
+        None
     }
 
     /// The input that an output is, with rows of the run behind it, if the operator can write

@@ -48,6 +48,30 @@ impl Plans {
         self.keep(plan)
     }
 
+    /// A plan that serves all of these requests, if there is one: those of decode steps whose pasts
+    /// are of different lengths have one.
+    pub(super) fn common(
+        &mut self,
+        graph: &Graph,
+        requests: &[Request],
+        workspace: &mut Workspace,
+    ) -> Result<Option<&Plan>, ComponentErrorKind> {
+        let serves_all = |plan: &Plan| requests.iter().all(|request| plan.pattern.serves(request));
+        // A plan for the shortest grows into one for the longest too.
+        let shortest = requests.iter().min_by_key(|request| request.elements());
+        let longest = requests.iter().max_by_key(|request| request.elements());
+        for request in [shortest, longest].into_iter().flatten() {
+            if let Some(found) = self.recent.iter().position(serves_all) {
+                return self.kept(found).map(Some);
+            }
+            self.get(graph, request, workspace)?;
+        }
+        match self.recent.iter().position(serves_all) {
+            Some(found) => self.kept(found).map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// The plan for a request alone, which knows all dims that follow from its own.
     pub(super) fn exact(
         &mut self,

@@ -2,8 +2,9 @@ use std::fmt;
 
 use super::NativeOptions;
 use super::element::ElementType;
-use super::executor::{Produced, Room, Run};
+use super::executor::{Executor, Produced, Room, Run};
 use super::graph::{Asked, Graph, Pattern, Plan, Request};
+use super::joined::{self, Lane, Shared};
 use super::loaded::LoadedModel;
 use super::operator::OpError;
 use super::output::CacheMemory;
@@ -12,7 +13,7 @@ use super::report::{self, RunEstimate};
 use super::tensor::{Dims, Tensor, TensorRef};
 use super::value::{Value, ValueRef};
 use crate::component::{
-    Backend, CacheRoom, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, ComponentTensor,
+    Backend, CacheRoom, Call, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, ComponentTensor,
     InPlaceCache, Input, ModelSource, Output, OutputResult, Port, RunControl, Shape,
 };
 
@@ -184,6 +185,116 @@ impl NativeSession {
             }
         });
         results.collect()
+    }
+
+    /// Runs requests of the seam that one plan serves; `None` if there is no such plan.
+    fn run_requests(
+        &mut self,
+        calls: &mut [Call<'_, '_>],
+        control: &RunControl,
+    ) -> Result<Option<()>, ComponentErrorKind> {
+        let mut requests = Vec::with_capacity(calls.len());
+        let graph = self.model.graph();
+        for call in calls.iter() {
+            let mut request = Request::default();
+            request.start(graph);
+            for (index, input) in located(&graph.io.inputs, call.inputs, |input| input.name) {
+                request.give_tensor(index, sizes(input.value.shape()));
+            }
+            for (index, cache) in located(&graph.io.inputs, caches(call.outputs), |cache| cache.past()) {
+                request.give_tensor(index, sizes(cache.shape()));
+            }
+            for (index, output) in located(&graph.io.outputs, &*call.outputs, |output| output.name) {
+                if output.last_row {
+                    return Ok(None);
+                }
+                request.ask(index, Asked::All);
+            }
+            requests.push(request);
+        }
+        if !requests.iter().all(|request| self.model.is_usual(request)) {
+            return Ok(None);
+        }
+        let Some(first) = requests.first() else {
+            return Ok(None);
+        };
+        let loaded = self.model.for_request(first)?;
+        let io = &loaded.graph.io;
+        let Some(plan) = loaded
+            .plans
+            .common(&loaded.graph, &requests, &mut loaded.workspace)?
+        else {
+            return Ok(None);
+        };
+        let mut lanes = Vec::with_capacity(calls.len());
+        for (call, request) in calls.iter_mut().zip(&requests) {
+            let given = &request.inputs;
+            let dims_of = |index: usize| given.get(index)?.as_ref()?.dims();
+            let mut bound = vec![None; io.inputs.len()];
+            for (index, input) in located(&io.inputs, call.inputs, |input| input.name) {
+                if let (Some(bound), Some(dims)) = (bound.get_mut(index), dims_of(index)) {
+                    let ty = ElementType::from(input.value.dtype());
+                    let value = TensorRef::new(ty, dims, input.value.bytes());
+                    let value = value.map_err(|error| input_error(input.name, error))?;
+                    *bound = Some(ValueRef::Tensor(value));
+                }
+            }
+            for (index, cache) in located(&io.inputs, caches(call.outputs), |cache| cache.past()) {
+                if let (Some(bound), Some(dims)) = (bound.get_mut(index), dims_of(index)) {
+                    let value = TensorRef::in_cache(ElementType::from(cache.dtype()), dims);
+                    let value = value.map_err(|error| input_error(cache.past(), error))?;
+                    *bound = Some(ValueRef::Tensor(value));
+                }
+            }
+            let mut rooms = Vec::new();
+            rooms.resize_with(io.outputs.len(), Room::default);
+            for (index, output) in located(&io.outputs, call.outputs.iter_mut(), |output| output.name) {
+                if let Some(place) = rooms.get_mut(index) {
+                    *place = match (&mut output.cache, output.room.as_deref_mut()) {
+                        (Some(cache), _) => Room::Cache(CacheMemory {
+                            rows: cache.capacity(),
+                            bytes: cache.memory(),
+                        }),
+                        (None, Some(memory)) => Room::Free(memory),
+                        (None, None) => Room::None,
+                    };
+                }
+            }
+            let mut produced = Vec::new();
+            produced.resize_with(io.outputs.len(), || None);
+            lanes.push(Lane {
+                inputs: bound,
+                rooms,
+                produced,
+            });
+        }
+        let executors = &mut loaded.others;
+        while executors.len() < lanes.len() {
+            executors.push(Executor::new(&loaded.graph));
+        }
+        let executors = executors.get_mut(..lanes.len()).unwrap_or_default();
+        let mut shared = Shared {
+            graph: &loaded.graph,
+            plan,
+            workspace: &mut loaded.workspace,
+            control,
+        };
+        joined::run(executors, &mut lanes, &mut shared)?;
+        let produced: Vec<_> = lanes.into_iter().map(|lane| lane.produced).collect();
+        for (call, mut produced) in calls.iter_mut().zip(produced) {
+            for (index, output) in located(&io.outputs, call.outputs.iter_mut(), |output| output.name) {
+                let produced = produced.get_mut(index).and_then(Option::take);
+                if let (Some(port), Some(produced)) = (io.outputs.get(index), produced) {
+                    output.result = match (result_of(port, produced)?, &output.cache) {
+                        (OutputResult::InRoom { dtype, shape }, Some(_)) => {
+                            OutputResult::InCache { dtype, shape }
+                        }
+                        (result, _) => result,
+                    };
+                }
+            }
+        }
+        Ok(Some(()))
     }
 
     /// Runs a request of the seam.
@@ -361,6 +472,20 @@ impl ComponentSession for NativeSession {
             shape_of(dims)
         });
         Ok(shapes.collect())
+    }
+
+    fn joins_calls(&self) -> bool {
+        true
+    }
+
+    fn execute_together(
+        &mut self,
+        calls: &mut [Call<'_, '_>],
+        control: &RunControl,
+    ) -> Option<Result<(), ComponentError>> {
+        self.run_requests(calls, control)
+            .map_err(|kind| ComponentError::new(self.name.as_str(), kind))
+            .transpose()
     }
 
     fn execute(

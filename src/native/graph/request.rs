@@ -57,6 +57,13 @@ impl Request {
         }
     }
 
+    /// Elements of all tensors that are given.
+    pub(in crate::native) fn elements(&self) -> usize {
+        let dims = self.inputs.iter().flatten().filter_map(Given::dims);
+        let elements = dims.map(|dims| dims.iter().fold(1usize, |count, &dim| count.saturating_mul(dim)));
+        elements.fold(0, usize::saturating_add)
+    }
+
     pub(in crate::native) fn give_value(&mut self, index: usize, value: ValueRef<'_>) {
         match value {
             ValueRef::Tensor(tensor) => self.give_tensor(index, tensor.dims().iter().copied()),

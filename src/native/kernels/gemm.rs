@@ -292,6 +292,38 @@ mod tests {
         (0..len).map(|_| next()).collect()
     }
 
+    /// What lets rows of several runs be multiplied together.
+    #[test]
+    fn a_few_rows_are_what_each_is_alone() {
+        fn check<T: Number>(narrow: impl Fn(f32) -> T) {
+            for (k, n) in [(700, 1500), (576, 192), (30, 40), (300, 5000), (1000, 40), (17, 9)] {
+                for transposed in [false, true] {
+                    let b: Vec<T> = noise(k * n, 2).into_iter().map(&narrow).collect();
+                    let a: Vec<T> = noise(8 * k, 1).into_iter().map(&narrow).collect();
+                    let product = |m: usize, a: &[T], threads: usize| {
+                        let mut y = vec![T::Wide::ONE; m * n];
+                        let (a, b) = (as_stored(a, false), as_stored(&b, transposed));
+                        let workers = Workers::new(threads);
+                        gemm_to(&workers, (m, k, n), a, b, &mut y, |_, _, sum| sum);
+                        let bits = y.into_iter().map(|sum| sum.to_f64().to_bits());
+                        bits.collect::<Vec<u64>>()
+                    };
+                    let alone: Vec<u64> = a.chunks(k).flat_map(|row| product(1, row, 2)).collect();
+                    for m in 2..=8 {
+                        let together = product(m, &a[..m * k], 3);
+                        assert!(together == alone[..m * n], "{m}x{k}x{n}, transposed: {transposed}");
+                    }
+                }
+            }
+        }
+        check(|x| x);
+        check(f16::from_f32);
+        check(bf16::from_f32);
+        PORTABLE_ONLY.set(true);
+        check(|x| x);
+        PORTABLE_ONLY.set(false);
+    }
+
     #[test]
     fn the_bits_do_not_depend_on_the_threads_and_variants_agree_to_rounding() {
         for (m, k, n) in [

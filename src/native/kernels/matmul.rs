@@ -122,6 +122,10 @@ impl Operator for MatMul {
         })
     }
 
+    fn joined_inputs(&self) -> Option<&'static [usize]> {
+        Some(&[0, RESIDUAL])
+    }
+
     fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {
         let has_rank = |fact: &Fact, rank| fact.dims.as_ref().is_some_and(|dims| dims.len() == rank);
         let of = |index: usize| others.get(index - 1).copied().flatten();

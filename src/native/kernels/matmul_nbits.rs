@@ -158,6 +158,10 @@ impl Operator for MatMulNBits {
         with_float!(a.element_type(), T => self.run_as::<T>(cx, &a))
     }
 
+    fn joined_inputs(&self) -> Option<&'static [usize]> {
+        Some(&[A, RESIDUAL])
+    }
+
     fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {
         others.get(RESIDUAL - 1).copied().flatten().is_none()
     }

@@ -16,8 +16,9 @@ use super::avx512;
 use super::{Matrix, Write, few_rows, reuse};
 use crate::native::workers::{MIN_PART, Workers};
 
-/// Up to this many rows, B is used where it lies.
-const FEW_ROWS: usize = 4;
+/// Up to this many rows, B is used where it lies, and a row's sums are what they are of that row alone:
+/// runs that are joined for a product get the results that each has by itself.
+const FEW_ROWS: usize = crate::native::operator::TOGETHER;
 pub(super) const TILE_ROWS: usize = 6;
 pub(super) const TILE_COLUMNS: usize = 16;
 /// Panels of B that are copied together: 256 bytes of f32 of each row.
