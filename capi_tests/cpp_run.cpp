@@ -543,6 +543,43 @@ static void hosts_choice(const oxp::pipeline &pipeline)
     CHECK(logprobs.top.size() == 2 && logprobs.top[0].token == 4 && logprobs.chosen == logprob);
 }
 
+/* A fork and a loaded run go on as the run does. */
+static void forks(const oxp::pipeline &of)
+{
+    oxp::run run = start(of, 10);
+    TAKE(run.step());
+    oxp::run fork = TAKE(run.fork());
+    const std::vector<std::uint8_t> bytes = TAKE(run.save());
+    oxp::run loaded = TAKE(oxp::run::load(of, bytes));
+    TAKE(run.rewind(1));
+    CHECK(TAKE(fork.step()).token() == 5);
+    CHECK(TAKE(loaded.step()).token() == 5);
+    CHECK(TAKE(run.step()).token() == 4);
+}
+
+/* Two runs, stepped together until they leave. */
+static void batches(const oxp::pipeline &of)
+{
+    oxp::batch batch = TAKE(oxp::batch::create(of));
+    oxp::run one = start(of, 10);
+    oxp::run two = start(of, 10);
+    TAKE(batch.add(one));
+    TAKE(batch.add(two));
+    TAKE(batch.remove(two));
+    TAKE(batch.add(two));
+    ids tokens;
+    int ended = 0;
+    while (TAKE(batch.count()) > 0) {
+        TAKE(batch.step([&](const oxp::batch_step &step) {
+            CHECK(step.status == OXP_OK && step.message.empty());
+            ended += step.event.finished() ? 1 : 0;
+            if (step.run == two.get())
+                tokens.push_back(step.event.token());
+        }));
+    }
+    CHECK(ended == 2 && tokens == (ids{4, 5, 6, 7}));
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3)
@@ -559,6 +596,8 @@ int main(int argc, char **argv)
         values(pipeline);
         hosts_choice(pipeline);
         allocates_nothing(pipeline);
+        forks(pipeline);
+        batches(pipeline);
         loggers();
         from_memory();
     });

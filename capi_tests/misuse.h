@@ -35,6 +35,11 @@ static struct {
     oxp_tokenizer *tokenizer;
     oxp_decode_stream *stream;
     oxp_chat_template *chat_template;
+    oxp_batch *batch;
+    oxp_batch *full_batch;
+    oxp_pipeline *embedder;
+    oxp_pipeline *classifier;
+    const char *texts[1];
 
     char model[1 << 14];
     uint64_t model_len;
@@ -67,6 +72,8 @@ static struct {
     int32_t ids[64];
 
     char buffer[1 << 16];
+    char state[1 << 16];
+    uint64_t state_size;
     uint64_t needed;
     uint64_t number;
     uint32_t code;
@@ -100,6 +107,7 @@ static struct {
     oxp_tokenizer *tokenizer;
     oxp_decode_stream *stream;
     oxp_chat_template *chat_template;
+    oxp_batch *batch;
 } freed;
 
 /* Where calls put handles that they make. */
@@ -114,6 +122,7 @@ static struct {
     oxp_tokenizer *tokenizer;
     oxp_decode_stream *stream;
     oxp_chat_template *chat_template;
+    oxp_batch *batch;
 } out;
 
 static void free_outs(void)
@@ -128,6 +137,7 @@ static void free_outs(void)
     oxp_tokenizer_free(out.tokenizer);
     oxp_decode_stream_free(out.stream);
     oxp_chat_template_free(out.chat_template);
+    oxp_batch_free(out.batch);
     memset(&out, 0, sizeof out);
 }
 
@@ -195,6 +205,10 @@ static void fresh(void)
     oxp_run_free(f.run);
     oxp_decode_stream_free(f.stream);
     oxp_cancel_free(f.cancel);
+    oxp_batch_free(f.batch);
+    oxp_batch_free(f.full_batch);
+    f.batch = NULL;
+    f.full_batch = NULL;
     f.run = NULL;
     f.stream = NULL;
     f.cancel = NULL;
@@ -206,6 +220,9 @@ static void fresh(void)
     MUST(oxp_run_set_input(f.run, "probe.value", NT, &f.probe_tensor, ERR));
     MUST(oxp_run_append_tokens(f.run, f.tokens, 1, ERR));
     MUST(oxp_run_forward(f.run, NULL, ERR));
+    MUST(oxp_batch_create(f.pipeline, &f.batch, ERR));
+    MUST(oxp_batch_create(f.pipeline, &f.full_batch, ERR));
+    MUST(oxp_batch_add(f.full_batch, f.run, ERR));
 }
 
 /* A run of at most two tokens with one option, and an image and a prompt. */
@@ -223,7 +240,7 @@ static oxp_run *run_with(const char *key, const char *value)
     return run;
 }
 
-static void set_up(const char *models, const char *package, const char *backend)
+static void set_up(const char *models, const char *package, const char *texts, const char *backend)
 {
     static const int64_t eight[1] = {8};
     char path[4200];
@@ -271,6 +288,9 @@ static void set_up(const char *models, const char *package, const char *backend)
     MUST(oxp_session_run_alloc(f.session, f.ins, 1, NULL, NULL, 0, &f.outputs, NULL, ERR));
     MUST(oxp_pipeline_open(f.runtime, f.package_path, NT, f.pipeline_options, &f.pipeline, NULL, NULL, NULL, ERR));
     MUST(oxp_tokenizer_open_pipeline(f.pipeline, &f.tokenizer, ERR));
+    f.texts[0] = "three";
+    f.embedder = open_pipeline(join(path, sizeof path, texts, "embedder"), backend);
+    f.classifier = open_pipeline(join(path, sizeof path, texts, "classifier"), backend);
     MUST(oxp_chat_template_open_pipeline(f.pipeline, &f.chat_template, ERR));
     f.chosen = run_with("logprobs", "2");
     f.searched = run_with("num_beams", "2");
@@ -287,6 +307,7 @@ static void set_up(const char *models, const char *package, const char *backend)
     MUST(oxp_tokenizer_open_pipeline(freed.pipeline, &freed.tokenizer, ERR));
     MUST(oxp_decode_stream_create(freed.tokenizer, 0, &freed.stream, ERR));
     MUST(oxp_chat_template_open_pipeline(freed.pipeline, &freed.chat_template, ERR));
+    MUST(oxp_batch_create(freed.pipeline, &freed.batch, ERR));
     oxp_error_free(freed.error);
     oxp_options_free(freed.options);
     oxp_cancel_free(freed.cancel);
@@ -298,7 +319,9 @@ static void set_up(const char *models, const char *package, const char *backend)
     oxp_tokenizer_free(freed.tokenizer);
     oxp_decode_stream_free(freed.stream);
     oxp_chat_template_free(freed.chat_template);
+    oxp_batch_free(freed.batch);
     fresh();
+    MUST(oxp_run_save_copy(f.run, f.state, sizeof f.state, &f.state_size, ERR));
 }
 
 static void tear_down(void)
@@ -320,6 +343,10 @@ static void tear_down(void)
     oxp_tokenizer_free(f.tokenizer);
     oxp_decode_stream_free(f.stream);
     oxp_chat_template_free(f.chat_template);
+    oxp_batch_free(f.batch);
+    oxp_batch_free(f.full_batch);
+    oxp_pipeline_free(f.embedder);
+    oxp_pipeline_free(f.classifier);
 }
 
 #endif

@@ -54,6 +54,14 @@ static void backends(oxp_options *options, const char *key)
     bad(options, key, "", "\"auto\", \"native\" or \"ort\"");
 }
 
+static void prefixes(oxp_options *options)
+{
+    good(options, "prefix_cache_bytes", "0");
+    good(options, "prefix_cache_bytes", "18446744073709551615");
+    bad(options, "prefix_cache_bytes", "-1", "prefix_cache_bytes");
+    bad(options, "prefix_cache_bytes", "1MB", "prefix_cache_bytes");
+}
+
 static void passes(oxp_options *options)
 {
     int32_t has_native = 0;
@@ -169,9 +177,17 @@ int main(void)
     backends(pipeline, "backend.decoder");
     milliseconds(pipeline, "load_timeout_ms");
     passes(pipeline);
+    prefixes(pipeline);
     unknown(pipeline, "backend.", "backend.NAME");
-    unknown(pipeline, "backends", "backend, backend.NAME, threads, variant, load_timeout_ms");
+    unknown(pipeline, "backends",
+            "backend, backend.NAME, threads, variant, load_timeout_ms, prefix_cache_bytes");
 
+    good(run, "speculation", "off");
+    good(run, "speculation", "prompt_lookup");
+    bad(run, "speculation", "draft", "\"off\" or \"prompt_lookup\"");
+    good(run, "speculation_tokens", "1");
+    good(run, "speculation_tokens", "7");
+    bad(run, "speculation_tokens", "8", "from 1 to 7");
     good(run, "max_tokens", "1");
     bad(run, "max_tokens", "0", "from 1");
     good(run, "stop_on_eos", "true");

@@ -6,6 +6,8 @@
 #include <pthread.h>
 
 static oxp_pipeline *pipeline;
+static const char *package;
+static const char *backend;
 static float black[8];
 static int64_t image_dims[2] = {1, 8};
 
@@ -583,6 +585,150 @@ static void deadlines(void)
     oxp_options_free(options);
 }
 
+/* Another run that goes on from one: at once, and of its bytes. */
+static void forks(void)
+{
+    static const int32_t both[3] = {3, 4, 5};
+    static const int32_t whole[5] = {3, 4, 5, 6, 7};
+    oxp_run *run = start("10");
+    oxp_run *fork = NULL;
+    oxp_run *loaded = NULL;
+    oxp_options *options = NULL;
+    unsigned char *bytes;
+    unsigned char small[8] = {1};
+    uint64_t needed = 0;
+
+    step(run);
+    step(run);
+    OK(oxp_run_fork(run, &fork, ERR));
+    OK(oxp_run_save_copy(run, NULL, 0, &needed, ERR));
+    CHECK(needed > 64);
+    bytes = malloc(needed);
+    EXPECT(OXP_ERR_BUFFER_TOO_SMALL, "holds 8", oxp_run_save_copy(run, small, 8, &needed, ERR));
+    CHECK(small[0] == 1);
+    OK(oxp_run_save_copy(run, bytes, needed, &needed, ERR));
+    OK(oxp_run_rewind(run, 1, ERR));
+
+    tokens_are(fork, both, 3);
+    CHECK_TEXT(step(fork).text, "six");
+    CHECK(step(fork).finish_reason == OXP_FINISH_END_OF_TEXT);
+    tokens_are(fork, whole, 5);
+    CHECK(step(run).token == 4);
+    oxp_run_free(run);
+
+    OK(oxp_run_load(pipeline, NULL, bytes, needed, &loaded, ERR));
+    tokens_are(loaded, both, 3);
+    CHECK_TEXT(step(loaded).text, "six");
+    CHECK(step(loaded).finish_reason == OXP_FINISH_END_OF_TEXT);
+    tokens_are(loaded, whole, 5);
+    oxp_run_free(loaded);
+
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "OXPSTATE", oxp_run_load(pipeline, NULL, small, 8, &loaded, ERR));
+    CHECK(loaded == NULL);
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "its header says",
+           oxp_run_load(pipeline, NULL, bytes, needed - 1, &loaded, ERR));
+    MUST(oxp_options_create(OXP_OPTIONS_RUN, &options, ERR));
+    OK(oxp_options_set(options, "stop_on_eos", NT, "false", NT, ERR));
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "stop_on_eos = false",
+           oxp_run_load(pipeline, options, bytes, needed, &loaded, ERR));
+    bytes[needed - 1] ^= 1;
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "check differs", oxp_run_load(pipeline, NULL, bytes, needed, &loaded, ERR));
+    oxp_options_free(options);
+    oxp_run_free(fork);
+    free(bytes);
+}
+
+/* What the callbacks of a batch's steps were told. */
+struct told {
+    oxp_run *runs[8];
+    int32_t tokens[8];
+    uint32_t reasons[8];
+    int32_t errors;
+    int32_t count;
+    int32_t answer;
+};
+
+static int32_t tell(void *user_data, oxp_run *run, const oxp_event *event, const oxp_error *error)
+{
+    struct told *told = user_data;
+    if (error != NULL) {
+        told->errors += 1;
+        CHECK(event == NULL && oxp_error_get_code(error) == OXP_ERR_MISSING_INPUT);
+        return told->answer;
+    }
+    CHECK(event != NULL);
+    told->runs[told->count] = run;
+    told->tokens[told->count] = event->token;
+    told->reasons[told->count++] = event->finish_reason;
+    return told->answer;
+}
+
+/* Runs that join, step together, finish and leave. */
+static void batches(void)
+{
+    static const int32_t five[1] = {5};
+    static const int32_t long_one[5] = {3, 4, 5, 6, 7};
+    oxp_batch *batch = NULL;
+    oxp_run *first = start("10");
+    oxp_run *second = start("10");
+    oxp_run *late = start("10");
+    oxp_run *bad = create_run(pipeline, "10");
+    oxp_pipeline *other;
+    oxp_run *foreign;
+    uint64_t count = 9;
+    struct told told;
+
+    MUST(oxp_batch_create(pipeline, &batch, ERR));
+    OK(oxp_batch_step(batch, &count, tell, &told, NULL, ERR));
+    CHECK(count == 0);
+    OK(oxp_batch_add(batch, first, ERR));
+    EXPECT(OXP_ERR_INVALID_STATE, "already", oxp_batch_add(batch, first, ERR));
+    /* Of another length than the first. */
+    OK(oxp_run_append_tokens(second, five, 1, ERR));
+    OK(oxp_batch_add(batch, second, ERR));
+    OK(oxp_batch_get_count(batch, &count, ERR));
+    CHECK(count == 2);
+    memset(&told, 0, sizeof told);
+    OK(oxp_batch_step(batch, &count, tell, &told, NULL, ERR));
+    CHECK(count == 2 && told.count == 2 && told.runs[0] == first && told.runs[1] == second);
+    CHECK(told.tokens[0] == 4 && told.tokens[1] == 6);
+    /* One joins, and one that cannot run fails and leaves without the others noticing. */
+    OK(oxp_batch_add(batch, late, ERR));
+    OK(oxp_run_append_tokens(bad, five, 1, ERR));
+    OK(oxp_batch_add(batch, bad, ERR));
+    memset(&told, 0, sizeof told);
+    OK(oxp_batch_step(batch, &count, tell, &told, NULL, ERR));
+    CHECK(count == 3 && told.count == 3 && told.errors == 1);
+    CHECK(told.tokens[0] == 5 && told.tokens[1] == 7 && told.tokens[2] == 4);
+    CHECK(told.reasons[1] == OXP_FINISH_END_OF_TEXT);
+    OK(oxp_batch_get_count(batch, &count, ERR));
+    CHECK(count == 2);
+    EXPECT(OXP_ERR_INVALID_STATE, "not in the batch", oxp_batch_remove(batch, second, ERR));
+    OK(oxp_batch_remove(batch, late, ERR));
+    memset(&told, 0, sizeof told);
+    told.answer = 5;
+    EXPECT(OXP_ERR_CANCELLED, "returned 5", oxp_batch_step(batch, &count, tell, &told, NULL, ERR));
+    CHECK(told.count == 1 && told.tokens[0] == 6 && count == 1);
+    OK(oxp_batch_step(batch, NULL, NULL, NULL, NULL, ERR));
+    tokens_are(first, long_one, 5);
+    CHECK(step(late).token == 5);
+
+    other = open_pipeline(package, backend);
+    foreign = create_run(other, "3");
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "another pipeline", oxp_batch_add(batch, foreign, ERR));
+    oxp_run_free(foreign);
+    oxp_pipeline_free(other);
+    /* A batch keeps what is in it. */
+    OK(oxp_batch_add(batch, late, ERR));
+    oxp_run_free(late);
+    OK(oxp_batch_step(batch, &count, NULL, NULL, NULL, ERR));
+    CHECK(count == 1);
+    oxp_batch_free(batch);
+    oxp_run_free(first);
+    oxp_run_free(second);
+    oxp_run_free(bad);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3)
@@ -602,6 +748,10 @@ int main(int argc, char **argv)
     two_threads();
     freed_meanwhile();
     deadlines();
+    forks();
+    package = argv[1];
+    backend = argv[2];
+    batches();
     oxp_pipeline_free(pipeline);
     return check_result();
 }

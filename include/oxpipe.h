@@ -332,6 +332,11 @@
  *                     as for sessions, for every component
  *   "native.kv_cache_dtype"
  *                     as for sessions, for every component
+ *   "prefix_cache_bytes"
+ *                     bytes that may be kept of the KV that runs have computed, 0 to 2^64 - 1: a
+ *                     run whose tokens begin as those of another did, with the same inputs, takes
+ *                     it instead of running them. The least recently used goes first. Default 0:
+ *                     nothing is kept
  */
 #define OXP_OPTIONS_PIPELINE 3
 
@@ -380,6 +385,12 @@
  *   "json_whitespace" white-space characters that a constraint allows in a row between the parts
  *                     of JSON, 0 to 1000; default 32. Without a bound some models go on with
  *                     white space for ever
+ *   "speculation"     "off" (the default), or "prompt_lookup": what followed the last tokens when
+ *                     they were there before is fed behind them and kept as far as it is what the
+ *                     run chooses. The tokens are the same, in fewer passes where a prompt is quoted.
+ *                     See also oxp_run_set_draft. An error for packages whose caches do not go back
+ *   "speculation_tokens"
+ *                     the most tokens that are guessed for a pass, 1 to 7; default 4
  *
  * How tokens are chosen is said by the options below, in packages that choose tokens; what is not
  * set is as the package says, and neutral where it says nothing. Logits go through, in this order:
@@ -897,8 +908,21 @@ typedef struct oxp_run_stats {
   uint64_t prefill_ns;
   /** Nanoseconds in steps that fed one token. */
   uint64_t decode_ns;
-  /** Bytes that the KV buffers take, in use or reserved. */
+  /** Bytes that the KV buffers take, in use or reserved, those that forks share included. */
   uint64_t kv_bytes;
+  /**
+   * Tokens that did not run because another run of the pipeline had begun with them; see
+   * "prefix_cache_bytes".
+   */
+  uint64_t reused_tokens;
+  /**
+   * Tokens that speculation has proposed, and those of them that the run chose, so that they
+   * needed no pass of their own.
+   */
+  uint64_t proposed_tokens;
+  uint64_t accepted_tokens;
+  /** Passes of the decoder. */
+  uint64_t passes;
 } oxp_run_stats;
 
 /**
@@ -2237,7 +2261,7 @@ oxp_status oxp_tool_calls_parse_copy(const oxp_chat_template *chat_template,
   { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, 0 }
 
 #define OXP_RUN_STATS_INIT \
-  { (uint32_t)sizeof(oxp_run_stats), 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(oxp_run_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* The layouts are part of the ABI: a compiler that lays them out otherwise stops here. */
 #if defined(__cplusplus) && __cplusplus >= 201103L
@@ -2257,6 +2281,6 @@ OXP_LAYOUT_(oxp_component_info, 112);
 OXP_LAYOUT_(oxp_pipeline_info, 112);
 OXP_LAYOUT_(oxp_load_progress, 40);
 OXP_LAYOUT_(oxp_event, 136);
-OXP_LAYOUT_(oxp_run_stats, 56);
+OXP_LAYOUT_(oxp_run_stats, 88);
 #undef OXP_LAYOUT_
 #endif

@@ -1320,6 +1320,10 @@ public:
     std::uint64_t prefill_ns() const noexcept { return raw_.prefill_ns; }
     std::uint64_t decode_ns() const noexcept { return raw_.decode_ns; }
     std::uint64_t kv_bytes() const noexcept { return raw_.kv_bytes; }
+    std::uint64_t reused_tokens() const noexcept { return raw_.reused_tokens; }
+    std::uint64_t proposed_tokens() const noexcept { return raw_.proposed_tokens; }
+    std::uint64_t accepted_tokens() const noexcept { return raw_.accepted_tokens; }
+    std::uint64_t passes() const noexcept { return raw_.passes; }
     const oxp_run_stats &raw() const noexcept { return raw_; }
     oxp_run_stats &raw() noexcept { return raw_; }
 
@@ -1820,8 +1824,49 @@ public:
                 return oxp_pipeline_describe_copy(get(), buffer, capacity, needed, owned);
             });
     }
+    /** oxp_pipeline_embed: "embeddings", the vector of each text. */
+    [[nodiscard]] returns<outputs> embed(span<const std::string_view> texts, maybe<cancel> stop = {}) const
+    {
+        return read(oxp_pipeline_embed, texts, stop.get());
+    }
+    /** oxp_pipeline_classify: "scores", those of each class for each text. */
+    [[nodiscard]] returns<outputs> classify(span<const std::string_view> texts, maybe<cancel> stop = {}) const
+    {
+        return read(oxp_pipeline_classify, texts, stop.get());
+    }
+    /** oxp_pipeline_get_label_count: how many classes have names. */
+    [[nodiscard]] returns<std::uint64_t> label_count() const
+    {
+        oxp_error *owned = nullptr;
+        std::uint64_t found = 0;
+        const oxp_status status = oxp_pipeline_get_label_count(get(), &found, &owned);
+        return detail::give(status, owned, found);
+    }
+    /** oxp_pipeline_label_copy: the name of a class, as an owned copy. */
+    [[nodiscard]] returns<std::string> label(std::uint64_t index) const
+    {
+        return detail::owned_copy<std::string>(
+            0, [this, index](char *buffer, std::uint64_t capacity, std::uint64_t *needed, oxp_error **owned) {
+                return oxp_pipeline_label_copy(get(), index, buffer, capacity, needed, owned);
+            });
+    }
 
 private:
+    using reader = oxp_status (*)(const oxp_pipeline *, const char *const *, const std::uint64_t *, std::uint64_t,
+                                  oxp_outputs **, const oxp_cancel *, oxp_error **);
+    returns<outputs> read(reader from, span<const std::string_view> texts, const oxp_cancel *stop) const
+    {
+        std::vector<const char *> starts;
+        std::vector<std::uint64_t> lengths;
+        for (const std::string_view text : texts) {
+            starts.push_back(detail::chars(text));
+            lengths.push_back(text.size());
+        }
+        oxp_error *owned = nullptr;
+        oxp_outputs *made = nullptr;
+        const oxp_status status = from(get(), starts.data(), lengths.data(), starts.size(), &made, stop, &owned);
+        return detail::give(status, owned, outputs(made));
+    }
     template <class Progress>
     struct told {
         std::remove_reference_t<Progress> *progress;
@@ -2385,6 +2430,42 @@ public:
         const oxp_status status = oxp_run_rewind(get(), length, &owned);
         return detail::done(status, owned);
     }
+    /** oxp_run_fork: a run that goes on from where this one is. */
+    [[nodiscard]] returns<run> fork()
+    {
+        oxp_error *owned = nullptr;
+        oxp_run *made = nullptr;
+        const oxp_status status = oxp_run_fork(get(), &made, &owned);
+        return detail::give(status, owned, run(made));
+    }
+    /** oxp_run_set_draft: has a smaller model of the same vocabulary guess what this run chooses. */
+    returns<void> set_draft(const pipeline &draft)
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_run_set_draft(get(), draft.get(), &owned);
+        return detail::done(status, owned);
+    }
+    /** oxp_run_save_copy: all that the run is, for load(). */
+    [[nodiscard]] returns<std::vector<std::uint8_t>> save()
+    {
+        oxp_error *owned = nullptr;
+        std::uint64_t needed = 0;
+        oxp_status status = oxp_run_save_copy(get(), nullptr, 0, &needed, &owned);
+        std::vector<std::uint8_t> bytes;
+        if (status == OXP_OK) {
+            bytes.resize(static_cast<std::size_t>(needed));
+            status = oxp_run_save_copy(get(), bytes.data(), bytes.size(), &needed, &owned);
+        }
+        return detail::give(status, owned, std::move(bytes));
+    }
+    /** oxp_run_load: a run of what save() gave. */
+    [[nodiscard]] static returns<run> load(const pipeline &of, span<const std::uint8_t> bytes, maybe<run_options> settings = {})
+    {
+        oxp_error *owned = nullptr;
+        oxp_run *made = nullptr;
+        const oxp_status status = oxp_run_load(of.get(), settings.get(), bytes.data(), bytes.size(), &made, &owned);
+        return detail::give(status, owned, run(made));
+    }
     /** oxp_run_finish: runs the final_only components. */
     returns<void> finish(maybe<cancel> stop = {})
     {
@@ -2592,6 +2673,90 @@ private:
         {
             auto *const self = static_cast<told *>(user_data);
             return self->caught.call(*self->on_event, event(*made));
+        }
+    };
+};
+
+/** What a step of a batch did with one of its runs, borrowed until the callback returns. */
+struct batch_step {
+    /** The handle of the run that was added: compare it with run::get(). */
+    oxp_run *run;
+    /** What the step did; a default one where it failed. */
+    oxp::event event;
+    /** OXP_OK, or why it failed. */
+    oxp_status status;
+    std::string_view message;
+};
+
+/** oxp_batch: runs of one pipeline that are stepped together. Shared, but one step at a time. */
+class batch : public detail::handle<oxp_batch, oxp_batch_free> {
+public:
+    batch() noexcept = default;
+    explicit batch(oxp_batch *owned) noexcept : handle(owned) {}
+
+    /** oxp_batch_create: without runs. */
+    [[nodiscard]] static returns<batch> create(const pipeline &of)
+    {
+        oxp_error *owned = nullptr;
+        oxp_batch *made = nullptr;
+        const oxp_status status = oxp_batch_create(of.get(), &made, &owned);
+        return detail::give(status, owned, batch(made));
+    }
+    /** oxp_batch_add: the next step takes the run along, which stays the caller's. */
+    returns<void> add(run &member) const
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_batch_add(get(), member.get(), &owned);
+        return detail::done(status, owned);
+    }
+    /** oxp_batch_remove: takes the run out. */
+    returns<void> remove(run &member) const
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_batch_remove(get(), member.get(), &owned);
+        return detail::done(status, owned);
+    }
+    /** oxp_batch_get_count: how many runs are in it. */
+    returns<std::uint64_t> count() const
+    {
+        oxp_error *owned = nullptr;
+        std::uint64_t found = 0;
+        const oxp_status status = oxp_batch_get_count(get(), &found, &owned);
+        return detail::give(status, owned, found);
+    }
+    /**
+     * oxp_batch_step: a step of every run; `on_step(const oxp::batch_step &)` is told of each. Gives how
+     * many took one.
+     */
+    template <class OnStep, std::enable_if_t<std::is_invocable_v<OnStep &, const batch_step &>, int> = 0>
+    returns<std::uint64_t> step(OnStep &&on_step, maybe<cancel> stop = {}) const
+    {
+        told<OnStep> state{&on_step, {}};
+        oxp_error *owned = nullptr;
+        std::uint64_t stepped = 0;
+        oxp_status status = oxp_batch_step(get(), &stepped, told<OnStep>::call, &state, stop.get(), &owned);
+        state.caught.rethrow(owned);
+        if (status == OXP_ERR_CANCELLED && state.caught.stopped()) {
+            oxp_error_free(std::exchange(owned, nullptr));
+            status = OXP_OK;
+        }
+        return detail::give(status, owned, stepped);
+    }
+
+private:
+    template <class OnStep>
+    struct told {
+        std::remove_reference_t<OnStep> *on_step;
+        detail::thrown caught;
+        static std::int32_t call(void *user_data, oxp_run *member, const oxp_event *made, const oxp_error *failed) noexcept
+        {
+            auto *const self = static_cast<told *>(user_data);
+            std::uint64_t length = 0;
+            const char *const message = failed != nullptr ? oxp_error_get_message(failed, &length) : nullptr;
+            const batch_step step{member, made != nullptr ? event(*made) : event(),
+                                  failed != nullptr ? oxp_error_get_code(failed) : OXP_OK,
+                                  message != nullptr ? std::string_view(message, length) : std::string_view()};
+            return self->caught.call(*self->on_step, step);
         }
     };
 };

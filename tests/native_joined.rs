@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use oxpipe::component::{
-    AlignedBytes, CacheRoom, Call, ComponentSession, DataType, Input, ModelSource, Output, OutputResult, RunControl,
-    TensorView,
+    AlignedBytes, CacheRoom, Call, ComponentSession, DataType, Input, ModelSource, Output, OutputResult,
+    RunControl, TensorView,
 };
 use oxpipe::native::{NativeOptions, NativeSession};
-use oxpipe_test_support::onnx_writer::{FLOAT, Model, Node, Tensor};
+use oxpipe_test_support::onnx_writer::{FLOAT, INT32, Model, Node, Tensor};
 
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -66,7 +66,11 @@ fn product(bits: bool, accuracy: i64) -> Model {
                 .int("accuracy_level", accuracy);
             model
                 .initializer(Tensor::raw("w", UINT8, &[N, K / 32, 16], &codes))
-                .initializer(Tensor::floats("scales", &[N * K / 32], &noise((N * K / 32) as usize, 5)))
+                .initializer(Tensor::floats(
+                    "scales",
+                    &[N * K / 32],
+                    &noise((N * K / 32) as usize, 5),
+                ))
                 .node(product)
         }
     };
@@ -110,7 +114,8 @@ fn products_are_those_of_each_call_alone() {
             let joined = session.execute_together(&mut calls, &RunControl::default());
             joined.expect("they are run together").unwrap();
             for (alone, together) in alone.iter().flatten().zip(together.iter().flatten()) {
-                let (OutputResult::Owned(alone), OutputResult::Owned(together)) = (&alone.result, &together.result)
+                let (OutputResult::Owned(alone), OutputResult::Owned(together)) =
+                    (&alone.result, &together.result)
                 else {
                     panic!("an output was not made");
                 };
@@ -121,81 +126,110 @@ fn products_are_those_of_each_call_alone() {
     }
 }
 
-/// A cache of two numbers a row, and the mean of its rows times a matrix.
+/// Attention to a cache, and a product of what it gives.
 fn decoder() -> Model {
+    let inputs = ["x", "x", "x", "past_k", "past_v", "seqlens_k", "total_length"];
+    let attention = Node::new("GroupQueryAttention", &inputs, &["seen", "k", "v"])
+        .domain("com.microsoft")
+        .int("num_heads", 1)
+        .int("kv_num_heads", 1);
     Model::new()
-        .opset("", 17)
-        .input("x", FLOAT, "[1, 1, s, 2]")
-        .input("past", FLOAT, "[1, 1, p, 2]")
-        .output("present", FLOAT, "[1, 1, t, 2]")
-        .output("y", FLOAT, "[1, s, 2]")
-        .initializer(Tensor::floats("w", &[2, 2], &noise(4, 6)))
-        .initializer(Tensor::ints("row", &[3], &[1, 1, 2]))
-        .node(Node::new("Concat", &["past", "x"], &["present"]).int("axis", 2))
-        .node(Node::new("ReduceMean", &["present"], &["mean"]).ints("axes", &[2]))
-        .node(Node::new("Reshape", &["mean", "row"], &["rows"]))
-        .node(Node::new("MatMul", &["rows", "w"], &["y"]))
+        .opset("com.microsoft", 1)
+        .input("x", FLOAT, "[1, s, 8]")
+        .input("past_k", FLOAT, "[1, 1, past, 8]")
+        .input("past_v", FLOAT, "[1, 1, past, 8]")
+        .input("seqlens_k", INT32, "[1]")
+        .input("total_length", INT32, "[]")
+        .output("k", FLOAT, "[1, 1, total, 8]")
+        .output("v", FLOAT, "[1, 1, total, 8]")
+        .output("y", FLOAT, "[1, s, 8]")
+        .initializer(Tensor::floats("w", &[8, 8], &noise(64, 6)))
+        .node(attention)
+        .node(Node::new("MatMul", &["seen", "w"], &["y"]))
+}
+
+const ROWS: usize = 16;
+
+/// A step of each call: its outputs, and its caches behind it.
+fn steps(session: &mut dyn ComponentSession, lengths: &[usize], together: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let memory = |seed: usize| AlignedBytes::try_from_slice(&bytes(&noise(8 * ROWS, seed as u64))).unwrap();
+    let mut memories: Vec<[AlignedBytes; 2]> = lengths
+        .iter()
+        .map(|&len| [memory(len + 1), memory(len + 50)])
+        .collect();
+    let shapes: Vec<[i64; 4]> = lengths.iter().map(|&len| [1, 1, len as i64, 8]).collect();
+    let values: Vec<[Vec<u8>; 3]> = lengths
+        .iter()
+        .map(|&len| {
+            let number = |number: usize| (number as i32).to_le_bytes().to_vec();
+            [bytes(&noise(8, 100 + len as u64)), number(len), number(len + 1)]
+        })
+        .collect();
+    let inputs: Vec<[Input<'_>; 3]> = values
+        .iter()
+        .map(|[x, last, total]| {
+            let view = |name, dtype, shape, bytes| Input {
+                name,
+                value: TensorView::new(dtype, shape, bytes).unwrap(),
+            };
+            [
+                view("x", DataType::Float32, &[1, 1, 8], x),
+                view("seqlens_k", DataType::Int32, &[1], last),
+                view("total_length", DataType::Int32, &[], total),
+            ]
+        })
+        .collect();
+    let mut outputs: Vec<[Output<'_>; 3]> = memories
+        .iter_mut()
+        .zip(&shapes)
+        .map(|([keys, values], shape)| {
+            let present = |name, past, memory| Output {
+                cache: Some(CacheRoom::new(past, DataType::Float32, shape, 2, ROWS, memory).unwrap()),
+                ..Output::alloc(name)
+            };
+            [
+                present("k", "past_k", keys),
+                present("v", "past_v", values),
+                Output::alloc("y"),
+            ]
+        })
+        .collect();
+    let pairs = inputs.iter().zip(&mut outputs);
+    match together {
+        true => {
+            let mut calls: Vec<Call<'_, '_>> =
+                pairs.map(|(inputs, outputs)| Call { inputs, outputs }).collect();
+            let joined = session.execute_together(&mut calls, &RunControl::default());
+            joined.expect("they are run together").unwrap();
+        }
+        false => pairs.for_each(|(inputs, outputs)| {
+            session.run(inputs, outputs, &RunControl::default()).unwrap();
+        }),
+    }
+    let ys: Vec<Vec<u8>> = outputs
+        .iter()
+        .map(|[k, v, y]| {
+            assert!(matches!(k.result, OutputResult::InCache { .. }));
+            assert!(matches!(v.result, OutputResult::InCache { .. }));
+            match &y.result {
+                OutputResult::Owned(y) => y.bytes().to_vec(),
+                other => panic!("y is {other:?}"),
+            }
+        })
+        .collect();
+    drop(outputs);
+    let caches = memories.iter().map(|[keys, values]| [&keys[..], values].concat());
+    ys.into_iter().zip(caches).collect()
 }
 
 #[test]
 fn each_call_has_its_own_cache() {
-    let lengths = [5usize, 2, 0, 7];
-    let step = |session: &mut Box<dyn ComponentSession>, together: bool| -> Vec<(Vec<u8>, Vec<u8>)> {
-        let memory = |_| AlignedBytes::try_from_slice(&bytes(&noise(2 * 16, 8))).unwrap();
-        let mut memories: Vec<AlignedBytes> = lengths.iter().map(memory).collect();
-        let shapes: Vec<[i64; 4]> = lengths.iter().map(|&len| [1, 1, len as i64, 2]).collect();
-        let xs: Vec<Vec<u8>> = (0..4).map(|call| bytes(&noise(2, 20 + call))).collect();
-        let inputs: Vec<[Input<'_>; 1]> = xs
-            .iter()
-            .map(|x| {
-                let value = TensorView::new(DataType::Float32, &[1, 1, 1, 2], x).unwrap();
-                [Input { name: "x", value }]
-            })
-            .collect();
-        let mut outputs: Vec<[Output<'_>; 2]> = memories
-            .iter_mut()
-            .zip(&shapes)
-            .map(|(room, shape)| {
-                let cache = CacheRoom::new("past", DataType::Float32, shape, 2, 16, room).unwrap();
-                let present = Output {
-                    cache: Some(cache),
-                    ..Output::alloc("present")
-                };
-                [present, Output::alloc("y")]
-            })
-            .collect();
-        match together {
-            true => {
-                let calls = inputs.iter().zip(&mut outputs);
-                let mut calls: Vec<Call<'_, '_>> = calls
-                    .map(|(inputs, outputs)| Call { inputs, outputs })
-                    .collect();
-                for outcome in session.run_together(&mut calls, &RunControl::default()) {
-                    outcome.unwrap();
-                }
-            }
-            false => {
-                for (inputs, outputs) in inputs.iter().zip(&mut outputs) {
-                    session.run(inputs, outputs, &RunControl::default()).unwrap();
-                }
-            }
-        }
-        let ys: Vec<Vec<u8>> = outputs
-            .iter()
-            .map(|[present, y]| {
-                assert!(matches!(present.result, OutputResult::InCache { .. }));
-                match &y.result {
-                    OutputResult::Owned(y) => y.bytes().to_vec(),
-                    other => panic!("y is {other:?}"),
-                }
-            })
-            .collect();
-        drop(outputs);
-        ys.into_iter().zip(memories.iter().map(|memory| memory.to_vec())).collect()
-    };
-    let mut session = open(decoder());
-    assert_eq!(session.in_place_caches().len(), 1);
-    assert!(step(&mut session, true) == step(&mut session, false));
+    for lengths in [&[5, 2, 0, 7][..], &[9, 8], &[1, 2, 3, 4, 5, 6, 7, 8]] {
+        let mut session = open(decoder());
+        assert_eq!(session.in_place_caches().len(), 2);
+        let together = steps(&mut *session, lengths, true);
+        assert!(together == steps(&mut *session, lengths, false), "{lengths:?}");
+    }
 }
 
 #[test]

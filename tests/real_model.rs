@@ -12,7 +12,7 @@ use std::time::Instant;
 use oxpipe::component::RunControl;
 use oxpipe::generation::FinishReason;
 use oxpipe::package::PackageSource;
-use oxpipe::pipeline::{Pipeline, PipelineOptions, Run, RunSettings};
+use oxpipe::pipeline::{Pipeline, PipelineOptions, Run, RunSettings, Speculation};
 use oxpipe::runtime::{BackendChoice, Runtime, RuntimeSettings};
 use oxpipe::text::{ChatRequest, ConstraintKind};
 
@@ -57,7 +57,11 @@ fn fetched(path: &str, script: &str) -> PathBuf {
     full
 }
 
-fn open((embedding, decoder): (BackendChoice, BackendChoice)) -> Pipeline {
+fn open(assignment: (BackendChoice, BackendChoice)) -> Pipeline {
+    open_with(assignment, 0)
+}
+
+fn open_with((embedding, decoder): (BackendChoice, BackendChoice), prefix_cache_bytes: u64) -> Pipeline {
     let model = fetched(
         "models/smollm2-135m-instruct/inference_metadata.yaml",
         "scripts/fetch-model.sh",
@@ -71,6 +75,7 @@ fn open((embedding, decoder): (BackendChoice, BackendChoice)) -> Pipeline {
     }
     let options = PipelineOptions {
         component_backends: vec![("embedding".into(), embedding), ("decoder".into(), decoder)],
+        prefix_cache_bytes,
         ..Default::default()
     };
     let folder = model.parent().unwrap().to_owned();
@@ -266,5 +271,164 @@ fn a_decode_step_copies_nothing_at_the_seam() {
             );
         }
         assert_eq!(run.tokens()[PROMPT.len()..], ANSWER[..6], "{assignment:?}");
+    }
+}
+
+/// Logits of the last position, to the last bit.
+fn bits(run: &Run) -> Vec<u32> {
+    run.logits()
+        .unwrap()
+        .iter()
+        .map(|logit| logit.to_bits())
+        .collect()
+}
+
+fn chat(pipeline: &Pipeline, question: &str) -> Run {
+    let prompt = format!("<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n");
+    let mut run = Run::new(pipeline, &RunSettings::default()).unwrap();
+    run.append_text(&prompt, false).unwrap();
+    run
+}
+
+fn step(run: &mut Run) -> (i32, String) {
+    let event = run.step(&RunControl::default()).unwrap();
+    (event.token.unwrap(), event.text)
+}
+
+#[test]
+fn forks_loaded_and_rewound_runs_go_on_by_the_same_tokens() {
+    for assignment in assignments() {
+        let pipeline = open(assignment);
+        let question = "Write three emoji and a French proverb.";
+        let mut run = chat(&pipeline, question);
+        let prompt = run.tokens().len();
+        let alone: Vec<(i32, String)> = (0..24).map(|_| step(&mut run)).collect();
+        let last = bits(&run);
+        let mut run = chat(&pipeline, question);
+        for taken in [0, 1, 7, 16] {
+            while run.tokens().len() < prompt + taken {
+                step(&mut run);
+            }
+            let mut fork = run.fork().unwrap();
+            let state = run.save().unwrap();
+            let mut loaded = Run::load(&pipeline, &RunSettings::default(), &state).unwrap();
+            for expected in &alone[taken..] {
+                assert_eq!(step(&mut fork), *expected, "{assignment:?} forked after {taken}");
+                assert_eq!(
+                    step(&mut loaded),
+                    *expected,
+                    "{assignment:?} loaded after {taken}"
+                );
+            }
+            assert!(bits(&fork) == last && bits(&loaded) == last, "{assignment:?}");
+            // Back to where it was taken; the text begins anew there.
+            fork.rewind(prompt + taken).unwrap();
+            let again: Vec<i32> = (taken..24).map(|_| step(&mut fork).0).collect();
+            let expected: Vec<i32> = alone[taken..].iter().map(|(token, _)| *token).collect();
+            assert_eq!(again, expected, "{assignment:?} rewound to {taken}");
+        }
+    }
+}
+
+#[test]
+fn runs_of_a_batch_have_the_logits_that_each_has_alone() {
+    let questions = [
+        "What is the capital of France?",
+        "Name a colour.",
+        "Count to five, in words, slowly.",
+        "Who wrote Hamlet?",
+        "What is two plus two?",
+        "Say hello in Italian.",
+        "Name a large river in Asia and one in Africa.",
+        "Is water wet?",
+    ];
+    for assignment in assignments() {
+        let pipeline = open(assignment);
+        let alone: Vec<Vec<(i32, Vec<u32>)>> = questions
+            .iter()
+            .map(|question| {
+                let mut run = chat(&pipeline, question);
+                let mut steps = Vec::new();
+                while steps.len() < 8 && run.finished().is_none() {
+                    steps.push((step(&mut run).0, bits(&run)));
+                }
+                steps
+            })
+            .collect();
+        // The nth joins in the nth step.
+        let mut runs: Vec<Run> = questions
+            .iter()
+            .map(|question| chat(&pipeline, question))
+            .collect();
+        for round in 0..14 {
+            let mut taking_part = Vec::new();
+            let mut members = Vec::new();
+            for (index, run) in runs.iter_mut().enumerate() {
+                if (index..index + 8).contains(&round) && run.finished().is_none() {
+                    taking_part.push(index);
+                    members.push(run);
+                }
+            }
+            let outcomes = Run::step_together(&mut members, &RunControl::default());
+            for (&index, outcome) in taking_part.iter().zip(outcomes) {
+                let (token, logits) = &alone[index][round - index];
+                assert_eq!(outcome.unwrap().token, Some(*token), "{assignment:?} {index}");
+                assert!(
+                    bits(&runs[index]) == *logits,
+                    "{assignment:?}: run {index} in step {round}"
+                );
+            }
+        }
+    }
+}
+
+#[cfg(feature = "native")]
+#[test]
+fn guesses_change_no_token() {
+    let pipeline = open((NATIVE, NATIVE));
+    let question = "Repeat this list three times: red, green, blue, red, green, blue.";
+    let mut plain = chat(&pipeline, question);
+    let expected: Vec<(i32, String)> = (0..40).map(|_| step(&mut plain)).collect();
+    let settings = RunSettings {
+        speculation: Speculation::PromptLookup,
+        ..RunSettings::default()
+    };
+    let prompt = plain.tokens()[..plain.tokens().len() - 40].to_vec();
+    let looked_up = || {
+        let mut run = Run::new(&pipeline, &settings).unwrap();
+        run.append_tokens(&prompt).unwrap();
+        run
+    };
+    let mut drafted = chat(&pipeline, question);
+    drafted.set_draft(&pipeline).unwrap();
+    for mut run in [looked_up(), drafted] {
+        let found: Vec<(i32, String)> = (0..40).map(|_| step(&mut run)).collect();
+        assert_eq!(found, expected);
+        assert!(bits(&run) == bits(&plain));
+        let stats = run.stats();
+        assert!(stats.accepted_tokens > 0 && stats.passes < 40, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_prompt_that_begins_as_another_runs_only_what_is_new() {
+    for assignment in assignments() {
+        let plain = open(assignment);
+        let pipeline = open_with(assignment, 64 << 20);
+        let system = "<|im_start|>system\nYou answer in one short sentence.<|im_end|>\n<|im_start|>user\n";
+        let questions = ["What is the capital of France?", "Who wrote Hamlet?"];
+        for (index, question) in questions.into_iter().enumerate() {
+            let prompt = format!("{system}{question}<|im_end|>\n<|im_start|>assistant\n");
+            let mut answers = Vec::new();
+            for pipeline in [&plain, &pipeline] {
+                let mut run = Run::new(pipeline, &RunSettings::default()).unwrap();
+                run.append_text(&prompt, false).unwrap();
+                answers.push(answer(&mut run));
+                let reused = run.stats().reused_tokens;
+                let expected = index == 1 && answers.len() == 2;
+                assert_eq!(reused > 10, expected, "{assignment:?}: {reused} tokens");
+            }
+            assert_eq!(answers[0], answers[1], "{assignment:?}");
+        }
     }
 }

@@ -35,10 +35,11 @@ pub(super) enum Tag {
     Tokenizer = 9,
     DecodeStream = 10,
     ChatTemplate = 11,
+    Batch = 12,
 }
 
 impl Tag {
-    const ALL: [Tag; 11] = [
+    const ALL: [Tag; 12] = [
         Tag::Error,
         Tag::Options,
         Tag::Cancel,
@@ -50,6 +51,7 @@ impl Tag {
         Tag::Tokenizer,
         Tag::DecodeStream,
         Tag::ChatTemplate,
+        Tag::Batch,
     ];
 
     /// The type's name in the header.
@@ -66,6 +68,7 @@ impl Tag {
             Tag::Tokenizer => "oxp_tokenizer",
             Tag::DecodeStream => "oxp_decode_stream",
             Tag::ChatTemplate => "oxp_chat_template",
+            Tag::Batch => "oxp_batch",
         }
     }
 }

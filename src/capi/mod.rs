@@ -29,6 +29,7 @@ compile_error!(
     "oxpipe turns panics into OXP_ERR_INTERNAL at the C boundary; build it with panic = \"unwind\""
 );
 
+mod batch;
 mod cancel;
 mod chat;
 mod decode_stream;
@@ -48,6 +49,7 @@ mod ports;
 mod run;
 mod run_constraint;
 mod run_media;
+mod run_states;
 mod run_values;
 mod runtime;
 mod sampling;
@@ -57,5 +59,6 @@ mod status;
 mod strings;
 mod structs;
 mod tensor;
+mod texts;
 mod tokenizer;
 mod version;

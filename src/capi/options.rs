@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::component::shown;
 use crate::generation::{OptionError, SamplingOptions};
-use crate::pipeline::{PipelineOptions, RunSettings};
+use crate::pipeline::{PipelineOptions, RunSettings, Speculation};
 use crate::runtime::{BackendChoice, RuntimeSettings};
 
 use super::error::oxp_error;
@@ -69,6 +69,11 @@ pub const OXP_OPTIONS_SESSION: u32 = 2;
 ///                     as for sessions, for every component
 ///   "native.kv_cache_dtype"
 ///                     as for sessions, for every component
+///   "prefix_cache_bytes"
+///                     bytes that may be kept of the KV that runs have computed, 0 to 2^64 - 1: a
+///                     run whose tokens begin as those of another did, with the same inputs, takes
+///                     it instead of running them. The least recently used goes first. Default 0:
+///                     nothing is kept
 pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 /// Options for oxp_run_create:
 ///   "max_tokens"      tokens to choose after each append; default: the package's limit. In a
@@ -114,6 +119,12 @@ pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 ///   "json_whitespace" white-space characters that a constraint allows in a row between the parts
 ///                     of JSON, 0 to 1000; default 32. Without a bound some models go on with
 ///                     white space for ever
+///   "speculation"     "off" (the default), or "prompt_lookup": what followed the last tokens when
+///                     they were there before is fed behind them and kept as far as it is what the
+///                     run chooses. The tokens are the same, in fewer passes where a prompt is quoted.
+///                     See also oxp_run_set_draft. An error for packages whose caches do not go back
+///   "speculation_tokens"
+///                     the most tokens that are guessed for a pass, 1 to 7; default 4
 ///
 /// How tokens are chosen is said by the options below, in packages that choose tokens; what is not
 /// set is as the package says, and neutral where it says nothing. Logits go through, in this order:
@@ -387,6 +398,7 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
         "threads" => options.threads = Some(threads(key, value)?),
         "variant" => options.variant = Some(value.to_owned()),
         "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
+        "prefix_cache_bytes" => options.prefix_cache_bytes = number(key, value, 0, u64::MAX)?,
         #[cfg(feature = "native")]
         DISABLE_PASSES => options.disabled_passes = disabled_passes(key, value)?,
         #[cfg(feature = "native")]
@@ -406,6 +418,7 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
                     "threads",
                     "variant",
                     "load_timeout_ms",
+                    "prefix_cache_bytes",
                     #[cfg(feature = "native")]
                     DISABLE_PASSES,
                     #[cfg(feature = "native")]
@@ -441,6 +454,11 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
         "stop_tokens" => settings.stop_tokens = lists::sequences(key, value)?,
         "skip_special_tokens" => settings.skip_special_tokens = flag(key, value)?,
         "json_whitespace" => settings.json_whitespace = number(key, value, 0, 1000)? as u32,
+        "speculation" => settings.speculation = speculation(key, value)?,
+        "speculation_tokens" => {
+            let most = crate::pipeline::MAX_SPECULATION as u64;
+            settings.speculation_tokens = number(key, value, 1, most)? as usize;
+        }
         #[cfg(feature = "test-hooks")]
         "test_panic" => options.test_hook.set(key, value)?,
         _ if SamplingOptions::names().any(|name| name == key) => {
@@ -467,6 +485,8 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
                 "stop_tokens",
                 "skip_special_tokens",
                 "json_whitespace",
+                "speculation",
+                "speculation_tokens",
             ];
             known.extend(SamplingOptions::names());
             return Err(unknown(key, "a run", &known));
@@ -574,6 +594,14 @@ fn flag(key: &str, value: &str) -> Result<bool> {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => Err(invalid(key, value, "\"true\" or \"false\"")),
+    }
+}
+
+fn speculation(key: &str, value: &str) -> Result<Speculation> {
+    match value {
+        "off" => Ok(Speculation::Off),
+        "prompt_lookup" => Ok(Speculation::PromptLookup),
+        _ => Err(invalid(key, value, "\"off\" or \"prompt_lookup\"")),
     }
 }
 

@@ -14,7 +14,7 @@ use super::failure::{Failure, Result};
 use super::guard::{guard, guard_free, outside};
 use super::handle::{self, Object, Serial, State, Tag};
 use super::memory::Text;
-use super::options::{self, TestHook, oxp_options};
+use super::options::{self, RunOptions, TestHook, oxp_options};
 use super::pipeline::{PipelineObject, oxp_pipeline};
 use super::sampling::oxp_token_logprob;
 use super::status::{OXP_ERR_CANCELLED, OXP_ERR_DEADLINE_EXCEEDED, oxp_status};
@@ -156,6 +156,31 @@ impl State for RunState {
 }
 
 impl RunState {
+    pub fn new(run: Run, options: &RunOptions) -> Self {
+        RunState {
+            run,
+            timeout: options.timeout,
+            test_hook: options.test_hook.clone(),
+            text: Text::new(""),
+            latents: Latents::default(),
+            codes: Vec::new(),
+            logprobs: Default::default(),
+        }
+    }
+
+    /// A run that goes on from where this one is.
+    pub fn fork(&mut self) -> Result<Self> {
+        Ok(RunState {
+            run: self.run.fork()?,
+            timeout: self.timeout,
+            test_hook: self.test_hook.clone(),
+            text: Text::new(""),
+            latents: Latents::default(),
+            codes: Vec::new(),
+            logprobs: Default::default(),
+        })
+    }
+
     /// The failure of a call that [`control`](Self::control) may end.
     pub fn late(&self, failure: impl Into<Failure>) -> Failure {
         let limit = Limit {
@@ -173,7 +198,7 @@ impl RunState {
     }
 
     /// The event for C; its text lives until the next event.
-    fn event(&mut self, event: &Event) -> oxp_event {
+    pub fn event(&mut self, event: &Event) -> oxp_event {
         self.text = Text::verbatim(&event.text);
         self.latents = match event.progress {
             Some(_) => Latents::of(&self.run),
@@ -259,15 +284,8 @@ pub unsafe extern "C" fn oxp_run_create(
             let out = Out::new(run, std::ptr::null_mut(), "run")?;
             let pipeline = handle::get::<PipelineObject>(pipeline, "pipeline")?;
             let options = options::run(options)?;
-            let state = RunState {
-                run: Run::new(&pipeline.pipeline, &options.settings)?,
-                timeout: options.timeout,
-                test_hook: options.test_hook,
-                text: Text::new(""),
-                latents: Latents::default(),
-                codes: Vec::new(),
-                logprobs: Default::default(),
-            };
+            let run = Run::new(&pipeline.pipeline, &options.settings)?;
+            let state = RunState::new(run, &options);
             out.set(handle::create(RunObject(Serial::new(state))));
             Ok(())
         })

@@ -32,11 +32,20 @@ pub struct oxp_run_stats {
     pub prefill_ns: u64,
     /// Nanoseconds in steps that fed one token.
     pub decode_ns: u64,
-    /// Bytes that the KV buffers take, in use or reserved.
+    /// Bytes that the KV buffers take, in use or reserved, those that forks share included.
     pub kv_bytes: u64,
+    /// Tokens that did not run because another run of the pipeline had begun with them; see
+    /// "prefix_cache_bytes".
+    pub reused_tokens: u64,
+    /// Tokens that speculation has proposed, and those of them that the run chose, so that they
+    /// needed no pass of their own.
+    pub proposed_tokens: u64,
+    pub accepted_tokens: u64,
+    /// Passes of the decoder.
+    pub passes: u64,
 }
 
-info_struct!(oxp_run_stats, 56);
+info_struct!(oxp_run_stats, 88);
 
 /// Sets an input that the request brings, "vision_encoder.pixel_values"; it is checked
 /// against the port and copied at once. Another value than before makes the components that
@@ -247,6 +256,10 @@ pub unsafe extern "C" fn oxp_run_get_stats(
                 prefill_ns: nanoseconds(found.prefill),
                 decode_ns: nanoseconds(found.decode),
                 kv_bytes: found.kv_bytes,
+                reused_tokens: found.reused_tokens,
+                proposed_tokens: found.proposed_tokens,
+                accepted_tokens: found.accepted_tokens,
+                passes: found.passes,
             });
             Ok(())
         })

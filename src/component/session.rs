@@ -269,7 +269,12 @@ impl dyn ComponentSession + '_ {
                         ComponentErrorKind::Cancelled | ComponentErrorKind::DeadlineExceeded
                     ) =>
                 {
-                    let failed = |_| Err(ComponentError::new(error.component.as_str(), stopped(error.kind())));
+                    let failed = |_| {
+                        Err(ComponentError::new(
+                            error.component.as_str(),
+                            stopped(error.kind()),
+                        ))
+                    };
                     return (0..calls.len()).map(failed).collect();
                 }
                 Some(Err(_)) => {}

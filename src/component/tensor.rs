@@ -197,6 +197,31 @@ impl ComponentTensor {
         })
     }
 
+    /// Two tensors of the same bytes, which neither copies.
+    pub fn share(self) -> (Self, Self) {
+        let ComponentTensor {
+            dtype,
+            shape,
+            storage,
+        } = self;
+        let owner: Arc<dyn AsRef<[u8]> + Send + Sync> = match storage {
+            Storage::Heap(bytes) => Arc::new(bytes),
+            Storage::Foreign(owner) => owner,
+        };
+        let other = ComponentTensor {
+            dtype,
+            shape: shape.clone(),
+            storage: Storage::Foreign(owner.clone()),
+        };
+        let storage = Storage::Foreign(owner);
+        let tensor = ComponentTensor {
+            dtype,
+            shape,
+            storage,
+        };
+        (tensor, other)
+    }
+
     pub fn dtype(&self) -> DataType {
         self.dtype
     }

@@ -208,9 +208,7 @@ impl Executor {
             Action::Kernel(operator) => self
                 .run_kernel(run, node, &**operator, step)
                 .map_err(ControlError::Own),
-            Action::Control { operator, first_body } => {
-                self.run_control(run, node, &**operator, *first_body)
-            }
+            Action::Control { operator, first_body } => self.run_control(run, node, &**operator, *first_body),
         };
         result.map_err(|error| match error {
             ControlError::Own(error) => node.error(error),

@@ -100,7 +100,11 @@ fn run_lanes(
 }
 
 /// The operator of a node whose inputs of several runs can be joined, and which inputs these are.
-fn joining<'g>(graph: &'g Graph, node: &'g Node, step: &Step) -> Option<(&'g dyn Operator, &'static [usize])> {
+fn joining<'g>(
+    graph: &'g Graph,
+    node: &'g Node,
+    step: &Step,
+) -> Option<(&'g dyn Operator, &'static [usize])> {
     let Action::Kernel(operator) = &node.action else {
         return None;
     };
@@ -177,7 +181,10 @@ fn run_joined(
     };
     let count = executors.len();
     let Some(dims) = split_dims(made.dims(), count) else {
-        return Err(OpError::Message(format!("{:?} are no rows of {count} runs", made.dims())));
+        return Err(OpError::Message(format!(
+            "{:?} are no rows of {count} runs",
+            made.dims()
+        )));
     };
     if let Some(value) = node.outputs.first().copied().flatten() {
         let bytes = made.view().bytes()?;
@@ -196,9 +203,13 @@ fn run_joined(
 
 /// Rows of several tensors one after the other, if each is of as many rows and no more than that.
 fn join(parts: &[TensorRef<'_>], workspace: &mut Workspace) -> Result<Option<Tensor>, OpError> {
-    let Some(first) = parts.first() else { return Ok(None) };
+    let Some(first) = parts.first() else {
+        return Ok(None);
+    };
     let (ty, dims) = (first.element_type(), first.dims());
-    let alike = parts.iter().all(|part| part.element_type() == ty && part.dims() == dims);
+    let alike = parts
+        .iter()
+        .all(|part| part.element_type() == ty && part.dims() == dims);
     let Some((_, before)) = dims.split_last() else {
         return Ok(None);
     };

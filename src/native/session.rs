@@ -13,8 +13,8 @@ use super::report::{self, RunEstimate};
 use super::tensor::{Dims, Tensor, TensorRef};
 use super::value::{Value, ValueRef};
 use crate::component::{
-    Backend, CacheRoom, Call, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, ComponentTensor,
-    InPlaceCache, Input, ModelSource, Output, OutputResult, Port, RunControl, Shape,
+    Backend, CacheRoom, Call, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession,
+    ComponentTensor, InPlaceCache, Input, ModelSource, Output, OutputResult, Port, RunControl, Shape,
 };
 
 /// A model loaded into the native runtime.

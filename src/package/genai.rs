@@ -35,7 +35,7 @@ pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), Pac
     let search = fields.get("search");
     fields.skip(&["engine"]);
     if let Some(speculative) = fields.get("speculative") {
-        speculative.warn("not used by this version; generation goes token by token");
+        speculative.warn("not used by this version, which has no heads that guess; speculation with the prompt or a draft is an option of runs");
     }
     fields.finish();
 

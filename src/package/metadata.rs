@@ -42,10 +42,17 @@ pub(super) fn read(document: &Document) -> Result<Declaration, PackageError> {
             require_capability(&capability)?;
         }
     }
-    fields.skip(&["kv_cache", "quantization", "hardware_requirements"]);
+    // embedding and classifier: see `readout`.
+    fields.skip(&[
+        "kv_cache",
+        "quantization",
+        "hardware_requirements",
+        "embedding",
+        "classifier",
+    ]);
     for later in ["speculative", "speculator_config", "structured_output"] {
         if let Some(section) = fields.get(later) {
-            section.warn("not used by this version; generation goes token by token");
+            section.warn("not used by this version, which has no heads that guess; speculation with the prompt or a draft is an option of runs");
         }
     }
     let mut media = match fields.get("preprocessing") {

@@ -32,6 +32,7 @@ mod open;
 mod outline;
 mod phases;
 mod processor;
+mod readout;
 mod resolve;
 mod roles;
 mod scheduler;
@@ -51,6 +52,8 @@ pub(crate) use declaration::{Continuation, GenerationDefaults, LengthOf};
 pub(crate) use media_json::{audio_program, image_program, placeholders};
 pub(crate) use open::{Package, Resolved};
 pub(crate) use outline::ModelOutline;
+pub(crate) use readout::Readout;
+pub use readout::{Activation, Pooling};
 pub(crate) use scheduler::{BetaSchedule, Prediction, Scheduler, SchedulerConfig, SchedulerKind, Spacing};
 pub(crate) use spec::{
     Buffer, ComponentSpec, FirstPass, InputDim, InputSource, InputSpec, Iteration, LoopState, MediaInput,

@@ -11,6 +11,7 @@ use super::files::{FoundFile, PackageFiles};
 use super::genai_ports::GenaiPorts;
 use super::hugging_face_ports::HuggingFacePorts;
 use super::processor::{InputNames, Processor, ProcessorFiles};
+use super::readout::{self, Readout};
 use super::resolve::resolve;
 use super::spec::PipelineSpec;
 use super::structure::{self, Structure};
@@ -37,6 +38,8 @@ pub(crate) struct Package {
     content: Content,
     /// What a person should know and that is no error.
     pub warnings: Vec<String>,
+    /// What becomes of the output for a text, where the package says so.
+    pub readout: Option<Readout>,
     files: PackageFiles,
 }
 
@@ -100,8 +103,10 @@ impl Package {
             };
             let structure = structure::check(metadata::read(&document)?)?;
             refuse_variant(&found, variant)?;
+            let readout = readout::of_metadata(&document)?;
             return Ok(Package {
                 format: "inference_metadata",
+                readout,
                 metadata_file: found.label,
                 content: Content::Said(Box::new(structure)),
                 warnings: document.into_warnings(),
@@ -115,6 +120,7 @@ impl Package {
             refuse_variant(&found, variant)?;
             return Ok(Package {
                 format: "genai_config",
+                readout: None,
                 metadata_file: found.label,
                 content: Content::Ported(Box::new(declaration), Box::new(Ports::Genai(ports)), processor),
                 warnings: document.into_warnings(),
@@ -125,8 +131,10 @@ impl Package {
             let bytes = (*found.bytes).as_ref();
             let read = hugging_face::read(&files, &found.label, bytes, variant)?;
             let processor = Processor::read(&files, &ProcessorFiles::default(), Some(bytes))?;
+            let readout = readout::of_hugging_face(&files, &Document::from_json(&found.label, bytes)?)?;
             return Ok(Package {
                 format: "huggingface",
+                readout,
                 metadata_file: found.label,
                 content: Content::Ported(
                     Box::new(read.declaration),

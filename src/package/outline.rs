@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::component::{
     ComponentIo, DataType, Dim, LocationError, ModelSource, Port, PortType, locate, open_regular,
@@ -21,25 +21,39 @@ pub(crate) struct ModelOutline {
 }
 
 impl ModelOutline {
+    /// The names of a model's external data, in their order.
+    pub fn external_names(source: &ModelSource) -> io::Result<Vec<String>> {
+        let scan = match source {
+            ModelSource::File { path, .. } => {
+                let file = open_regular(path)?;
+                let len = file.metadata()?.len();
+                scan_model(&mut BufReader::with_capacity(1 << 16, file), len)?
+            }
+            ModelSource::Memory { model, .. } => {
+                let model = (**model).as_ref();
+                scan_model(&mut Cursor::new(model), model.len() as u64)?
+            }
+        };
+        Ok(scan.external.into_iter().collect())
+    }
+
+    /// The files that a model's external data lies in.
+    pub fn external_files(source: &ModelSource) -> io::Result<Vec<PathBuf>> {
+        let ModelSource::File { path, root } = source else {
+            return Ok(Vec::new());
+        };
+        let external = Self::external_names(source)?.into_iter().collect();
+        external_files(&external, path, root)
+    }
+
     pub fn read(source: &ModelSource) -> io::Result<Self> {
         match source {
             ModelSource::File { path, root } => {
                 let file = open_regular(path)?;
                 let len = file.metadata()?.len();
                 let scan = scan_model(&mut BufReader::with_capacity(1 << 16, file), len)?;
-                let folder = path.parent().unwrap_or(Path::new(""));
                 let mut bytes = len;
-                for location in &scan.external {
-                    let found = locate(folder, root, location).map_err(|error| match error {
-                        LocationError::Io { source, .. } => source,
-                        LocationError::Outside => {
-                            let message = format!(
-                                "external data \"{location}\" lies outside {}, where it must stay",
-                                root.display()
-                            );
-                            io::Error::new(io::ErrorKind::InvalidData, message)
-                        }
-                    })?;
+                for found in external_files(&scan.external, path, root)? {
                     let size = open_regular(&found)?.metadata()?.len();
                     bytes = bytes.saturating_add(size);
                 }
@@ -64,6 +78,23 @@ impl ModelOutline {
             }
         }
     }
+}
+
+fn external_files(external: &BTreeSet<String>, path: &Path, root: &Path) -> io::Result<Vec<PathBuf>> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let found = |location: &String| {
+        locate(folder, root, location).map_err(|error| match error {
+            LocationError::Io { source, .. } => source,
+            LocationError::Outside => {
+                let message = format!(
+                    "external data \"{location}\" lies outside {}, where it must stay",
+                    root.display()
+                );
+                io::Error::new(io::ErrorKind::InvalidData, message)
+            }
+        })
+    };
+    external.iter().map(found).collect()
 }
 
 #[derive(Default)]

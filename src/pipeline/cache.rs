@@ -1,10 +1,10 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::component::{
     AlignedBytes, CacheRoom, DataType, OutputResult, Shape, TensorError, TensorView, byte_len, copy_rows,
-    count_cache_write, room_len, row_bytes,
+    count_cache_write, display_shape, room_len, row_bytes,
 };
 use crate::package::Buffer;
 
@@ -14,6 +14,9 @@ use crate::package::Buffer;
 /// A step writes behind the rows that there are, and only when the whole step is done does
 /// [`commit`](Self::commit) count what it wrote: a step that fails leaves no trace, and to go
 /// back is to count fewer rows.
+///
+/// A [`fork`](Self::fork) has the same memory, which is only read until one of both is to be
+/// written: that one then takes a copy of its rows.
 pub(super) struct Cache {
     dtype: DataType,
     /// Of the rows that there are, along `axis`.
@@ -21,13 +24,15 @@ pub(super) struct Cache {
     axis: usize,
     /// Rows that there is memory for.
     capacity: usize,
-    /// `shape`, but `capacity` rows.
-    memory: AlignedBytes,
+    /// `shape`, but `capacity` rows. Forks have it too.
+    memory: Arc<AlignedBytes>,
+    /// Rows behind those that there are hold what is to be zeros.
+    stale: bool,
     buffer: Option<Buffer>,
     /// `shape` with `capacity` rows: what a buffer is for its component.
     full_shape: Shape,
     /// Where the component writes the present of a buffer that it cannot overwrite.
-    other: AlignedBytes,
+    other: Arc<AlignedBytes>,
     /// What the step under way has left.
     next: Option<Next>,
     /// The step under way may have written rows behind those that there are.
@@ -64,10 +69,11 @@ impl Cache {
             shape: empty.into(),
             axis,
             capacity: 0,
-            memory: AlignedBytes::EMPTY,
+            memory: Arc::new(AlignedBytes::EMPTY),
+            stale: false,
             buffer,
             full_shape: empty.into(),
-            other: AlignedBytes::EMPTY,
+            other: Arc::new(AlignedBytes::EMPTY),
             next: None,
             is_lent: false,
             dense: OnceLock::new(),
@@ -79,11 +85,66 @@ impl Cache {
         let mut cache = Cache::new(tensor.dtype(), tensor.shape(), axis, None);
         cache.capacity = capacity;
         cache.note_capacity();
-        cache.memory = AlignedBytes::try_zeroed(room_len(cache.dtype, &cache.shape, axis, capacity)?)?;
+        let mut memory = AlignedBytes::try_zeroed(room_len(cache.dtype, &cache.shape, axis, capacity)?)?;
         let (row, rows) = (cache.row_bytes(), cache.rows());
-        copy_rows(row, rows, (tensor.bytes(), rows), (&mut cache.memory, capacity));
+        copy_rows(row, rows, (tensor.bytes(), rows), (&mut memory, capacity));
+        cache.memory = Arc::new(memory);
         count_cache_write(tensor.bytes().len());
         Ok(cache)
+    }
+
+    /// A cache of the same rows, and for now in the same memory. Between steps only.
+    pub fn fork(&self) -> Cache {
+        Cache {
+            dtype: self.dtype,
+            shape: self.shape.clone(),
+            axis: self.axis,
+            capacity: self.capacity,
+            memory: self.memory.clone(),
+            stale: self.stale,
+            buffer: self.buffer,
+            full_shape: self.full_shape.clone(),
+            other: Arc::new(AlignedBytes::EMPTY),
+            next: None,
+            is_lent: false,
+            dense: OnceLock::new(),
+        }
+    }
+
+    /// A copy of the rows without memory for more, unless it is a buffer of a fixed size.
+    pub fn compact(&self) -> Result<Cache, TensorError> {
+        let rows = self.rows();
+        let mut compact = Cache::new(self.dtype, &self.shape, self.axis, self.buffer);
+        compact.truncate(0);
+        compact.reserve(rows, rows)?;
+        let (row, capacity) = (compact.row_bytes(), compact.capacity);
+        if let Some(memory) = Arc::get_mut(&mut compact.memory) {
+            copy_rows(row, rows, (&self.memory, self.capacity), (memory, capacity));
+        }
+        compact.shape.clone_from(&self.shape);
+        Ok(compact)
+    }
+
+    /// Makes sure that nobody else has the memory, and that a buffer is zeros behind its rows.
+    fn own(&mut self) -> Result<(), TensorError> {
+        if Arc::get_mut(&mut self.memory).is_some() {
+            if std::mem::take(&mut self.stale) {
+                self.clear_rows(self.rows()..self.capacity);
+            }
+            return Ok(());
+        }
+        let mut memory = AlignedBytes::try_zeroed(self.memory.len())?;
+        let (row, rows) = (self.row_bytes(), self.rows());
+        copy_rows(
+            row,
+            rows,
+            (&self.memory, self.capacity),
+            (&mut memory, self.capacity),
+        );
+        count_cache_write(memory.len() / self.capacity.max(1) * rows);
+        self.memory = Arc::new(memory);
+        self.stale = false;
+        Ok(())
     }
 
     /// What its component sees of it: the rows that there are, or all of a buffer.
@@ -139,19 +200,13 @@ impl Cache {
             return Ok(());
         }
         let spare = self.most_rows().unwrap_or(spare).max(rows);
-        let other = match self.buffer {
-            Some(Buffer { shared: false, .. }) => {
-                let len = room_len(self.dtype, &self.shape, self.axis, spare)?;
-                AlignedBytes::try_zeroed(len)?
-            }
-            _ => AlignedBytes::EMPTY,
-        };
         let mut memory = AlignedBytes::try_zeroed(room_len(self.dtype, &self.shape, self.axis, spare)?)?;
         let (row, used) = (self.row_bytes(), self.rows());
         copy_rows(row, used, (&self.memory, self.capacity), (&mut memory, spare));
         count_cache_write(memory.len() / spare.max(1) * used);
-        self.memory = memory;
-        self.other = other;
+        self.memory = Arc::new(memory);
+        self.stale = false;
+        self.other = Arc::new(AlignedBytes::EMPTY);
         self.capacity = spare;
         self.note_capacity();
         Ok(())
@@ -164,14 +219,8 @@ impl Cache {
         let count = begun.rows();
         begun.truncate(0);
         begun.reserve(count, spare)?;
-        let row = begun.row_bytes();
-        copy_rows(
-            row,
-            count,
-            (rows.bytes(), count),
-            (&mut begun.memory, begun.capacity),
-        );
-        count_cache_write(rows.bytes().len());
+        begun.own()?;
+        begun.write_rows(rows.bytes(), count);
         begun.shape = rows.shape().into();
         self.next = Some(Next::Other(Box::new(begun)));
         Ok(())
@@ -185,18 +234,47 @@ impl Cache {
         Ok(copy)
     }
 
+    /// Copies rows to memory that is [owned](Self::own) and has room for them.
+    fn write_rows(&mut self, rows: &[u8], count: usize) {
+        let (row, capacity) = (self.row_bytes(), self.capacity);
+        if let Some(memory) = Arc::get_mut(&mut self.memory) {
+            copy_rows(row, count, (rows, count), (memory, capacity));
+            count_cache_write(rows.len());
+        }
+    }
+
     /// The memory, for a run of the component that reads it as its input `past`.
     pub fn lend<'c>(&'c mut self, past: &'c str) -> Result<Lent<'c>, TensorError> {
+        let in_turn = matches!(self.buffer, Some(Buffer { shared: false, .. }));
+        // What is only read may be others' too.
+        if !in_turn || self.stale {
+            self.own()?;
+        }
+        if in_turn {
+            let len = self.memory.len();
+            if self.other.len() != len || Arc::get_mut(&mut self.other).is_none() {
+                self.other = Arc::new(AlignedBytes::try_zeroed(len)?);
+            }
+        }
         self.is_lent = true;
-        let (dtype, memory) = (self.dtype, &mut self.memory);
+        let dtype = self.dtype;
+        let taken = |memory: &'c mut Arc<AlignedBytes>| -> Result<&'c mut AlignedBytes, TensorError> {
+            let bytes = memory.len() as u64;
+            Arc::get_mut(memory).ok_or(TensorError::OutOfMemory { bytes })
+        };
         let room = match self.buffer {
-            None => CacheRoom::new(past, dtype, &self.shape, self.axis, self.capacity, memory),
-            Some(Buffer { shared: true, .. }) => CacheRoom::whole(past, dtype, &self.full_shape, memory),
+            None => {
+                let memory = taken(&mut self.memory)?;
+                CacheRoom::new(past, dtype, &self.shape, self.axis, self.capacity, memory)
+            }
+            Some(Buffer { shared: true, .. }) => {
+                CacheRoom::whole(past, dtype, &self.full_shape, taken(&mut self.memory)?)
+            }
             Some(Buffer { shared: false, .. }) => {
                 return Ok(Lent::InTurn {
-                    past: TensorView::new(dtype, &self.full_shape, memory)?,
+                    past: TensorView::new(dtype, &self.full_shape, &self.memory)?,
                     shape: &self.full_shape,
-                    room: self.other.as_uninit(),
+                    room: taken(&mut self.other)?.as_uninit(),
                 });
             }
         };
@@ -209,10 +287,12 @@ impl Cache {
             OutputResult::InCache { .. } => Some(Next::Longer(self.longer(more))),
             OutputResult::InRoom { .. } if self.buffer.is_some() => Some(Next::Turned(self.longer(more))),
             OutputResult::Owned(tensor) if self.buffer.is_some() => {
-                if self.other.len() != tensor.bytes().len() {
-                    self.other = AlignedBytes::try_zeroed(tensor.bytes().len())?;
+                match Arc::get_mut(&mut self.other) {
+                    Some(other) if other.len() == tensor.bytes().len() => {
+                        other.copy_from_slice(tensor.bytes());
+                    }
+                    _ => self.other = Arc::new(AlignedBytes::try_from_slice(tensor.bytes())?),
                 }
-                self.other.copy_from_slice(tensor.bytes());
                 count_cache_write(tensor.bytes().len());
                 Some(Next::Turned(self.longer(more)))
             }
@@ -254,11 +334,64 @@ impl Cache {
             return;
         }
         let row = self.row_bytes();
-        for block in self.memory.chunks_exact_mut((row * self.capacity).max(1)) {
+        let Some(memory) = Arc::get_mut(&mut self.memory) else {
+            self.stale = true;
+            return;
+        };
+        for block in memory.chunks_exact_mut((row * self.capacity).max(1)) {
             if let Some(rows) = block.get_mut(rows.start * row..rows.end * row) {
                 rows.fill(0);
             }
         }
+    }
+
+    /// Type and shape of the rows that there are.
+    pub fn rows_shape(&self) -> (DataType, &[i64]) {
+        (self.dtype, &self.shape)
+    }
+
+    /// The rows that there are, block by block: together they are the dense tensor.
+    pub fn blocks(&self) -> impl Iterator<Item = &[u8]> {
+        let (row, rows) = (self.row_bytes(), self.rows());
+        let blocks = self.memory.chunks_exact((row * self.capacity).max(1));
+        blocks.filter_map(move |block| block.get(..row * rows))
+    }
+
+    /// How many rows a tensor is of this cache, or why it is none of it.
+    pub fn fits(&self, tensor: TensorView<'_>) -> Result<usize, String> {
+        let mut expected = self.shape.clone();
+        let rows = tensor.shape().get(self.axis).copied().unwrap_or(-1);
+        if let Some(dim) = expected.get_mut(self.axis) {
+            *dim = rows;
+        }
+        if tensor.dtype() != self.dtype || tensor.shape() != expected.as_slice() {
+            return Err(format!(
+                "is a cache of {} {}, and this pipeline's is of {} {}",
+                tensor.dtype(),
+                display_shape(tensor.shape()),
+                self.dtype,
+                display_shape(&self.shape)
+            ));
+        }
+        let rows = usize::try_from(rows).unwrap_or(0);
+        match self.most_rows() {
+            Some(most) if rows > most => Err(format!("{rows} rows, for a buffer of {most}")),
+            _ => Ok(rows),
+        }
+    }
+
+    /// Takes rows that [fit](Self::fits), in the place of all that there are; with memory for `spare`.
+    pub fn restore(&mut self, rows: TensorView<'_>, spare: usize) -> Result<(), TensorError> {
+        let mut restored = Cache::new(self.dtype, rows.shape(), self.axis, self.buffer);
+        let count = restored.rows();
+        restored.truncate(0);
+        if count > 0 {
+            restored.reserve(count, spare)?;
+            restored.write_rows(rows.bytes(), count);
+        }
+        restored.shape = rows.shape().into();
+        *self = restored;
+        Ok(())
     }
 
     /// Keeps the first `len` rows.
@@ -293,7 +426,7 @@ impl Cache {
         TensorView::new(self.dtype, &self.shape, dense)
     }
 
-    /// Bytes of memory held, in use or not.
+    /// Bytes of memory held, in use or not, what forks have too included.
     pub fn held_bytes(&self) -> u64 {
         let dense = self.dense.get().map_or(0, |dense| dense.capacity());
         (self.memory.capacity() + self.other.capacity() + dense) as u64

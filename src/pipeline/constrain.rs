@@ -14,6 +14,9 @@ use super::{Pipeline, PipelineError, RequestError};
 #[derive(Clone)]
 pub(super) struct Constrained {
     constraint: Constraint,
+    /// What it was made of.
+    kind: ConstraintKind,
+    text: Arc<str>,
     /// Where the answer begins, in tokens of the run.
     start: usize,
     /// Tokens that must come next, if that is known.
@@ -25,6 +28,11 @@ pub(super) struct Constrained {
 }
 
 impl Constrained {
+    /// What it was made of, and where the answer begins.
+    pub fn source(&self) -> (ConstraintKind, &str, usize) {
+        (self.kind, &self.text, self.start)
+    }
+
     /// The token that must come next, whatever the model says.
     fn next_forced(&mut self) -> Result<Option<i32>, TextError> {
         if self.forced.is_none() {
@@ -106,10 +114,30 @@ impl Run {
         self.constrained = Some(Constrained {
             has_end: self.settings.stop_on_eos && !guide.end_tokens().is_empty(),
             constraint,
+            kind,
+            text: text.into(),
             start: self.transcript.len(),
             forced: None,
             mask: TokenMask::default(),
         });
+        Ok(())
+    }
+
+    /// Makes answers follow a grammar which the tokens from `start` on have followed.
+    pub(super) fn follow_again(
+        &mut self,
+        kind: ConstraintKind,
+        text: &str,
+        start: usize,
+    ) -> Result<(), PipelineError> {
+        self.set_constraint(Some((kind, text)))?;
+        let tokens = self.transcript.tokens();
+        if let Some(constrained) = &mut self.constrained {
+            constrained.start = start.min(tokens.len());
+            for (place, &id) in tokens.iter().enumerate().skip(start) {
+                constrained.take(id, place)?;
+            }
+        }
         Ok(())
     }
 

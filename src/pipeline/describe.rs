@@ -4,10 +4,10 @@ use crate::component::{Dim, Port};
 use crate::generation::SAMPLING_OPTIONS;
 use crate::package::{
     self, ComponentSpec, GenerationDefaults, InputDim, InputSource, InputSpec, OutputRole, OutputSpec,
-    PipelineSpec,
+    PipelineSpec, Readout,
 };
 
-use super::{ComponentInfo, IterationInfo, NestedInfo, Pipeline};
+use super::{ComponentInfo, IterationInfo, NestedInfo, Phase, Pipeline};
 
 /// A pipeline as JSON, for people and tools.
 pub(super) fn describe(pipeline: &Pipeline) -> Value {
@@ -33,6 +33,8 @@ pub(super) fn describe(pipeline: &Pipeline) -> Value {
         "order": spec.order.iter().map(|&index| name(spec, index)).collect::<Vec<_>>(),
         "max_tokens": spec.max_tokens,
         "generation": generation(&spec.generation),
+        "joins_runs": joins_runs(pipeline),
+        "readout": readout(pipeline),
         "images": images(spec),
         "audio": audio(spec),
         "tokens": spec.token_roles.iter().map(|(role, id)| ((*role).to_owned(), json!(id))).collect::<Map<_, _>>(),
@@ -60,6 +62,27 @@ fn audio(spec: &PipelineSpec) -> Option<Value> {
     value["formats"] = json!(["wav", "flac", "mp3", "raw float32"]);
     value["sample_rate"] = json!(program.rate());
     Some(value)
+}
+
+/// The components that runs which step together go through as one, weights read once.
+fn joins_runs(pipeline: &Pipeline) -> Vec<&str> {
+    let shared = pipeline.shared();
+    let components = shared.spec.components.iter().zip(&shared.joins_calls);
+    let joining = components.filter(|(component, joins)| **joins && component.phase == Phase::EveryStep);
+    joining.map(|(component, _)| component.name.as_str()).collect()
+}
+
+/// What becomes of the output for a text.
+fn readout(pipeline: &Pipeline) -> Value {
+    match &pipeline.shared().readout {
+        None => Value::Null,
+        Some(Readout::Embedding { pooling, normalize }) => {
+            json!({ "embedding": { "pooling": pooling.name(), "normalize": normalize } })
+        }
+        Some(Readout::Classes { labels, activation }) => {
+            json!({ "classifier": { "labels": labels, "activation": activation.name() } })
+        }
+    }
 }
 
 fn generation(defaults: &GenerationDefaults) -> Value {

@@ -173,6 +173,9 @@ pub enum RequestError {
         found: Vec<i64>,
         tokens: Vec<i64>,
     },
+    /// Bytes that are no saved run, or none of this pipeline.
+    #[error("cannot {what} the state: {problem}")]
+    SavedState { what: &'static str, problem: String },
     #[error("{what}: {message}")]
     InvalidSetting { what: &'static str, message: String },
     #[error(
@@ -365,6 +368,7 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::RewindBeyond { .. }
         | R::ContextFull { .. }
         | R::NotSettable { .. }
+        | R::SavedState { .. }
         | R::InvalidSetting { .. } => ErrorKind::InvalidArgument,
         R::NoValue { .. }
         | R::NoTokens

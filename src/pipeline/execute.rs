@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::component::{
-    ComponentError, ComponentErrorKind, ComponentSession, DataType, Input, Output, OutputResult, Port,
+    Call, ComponentError, ComponentErrorKind, ComponentSession, DataType, Input, Output, OutputResult, Port,
     RunControl, Shape, TensorError, byte_len,
 };
 use crate::package::{ComponentSpec, FirstPass, OutputDim, OutputRole, PipelineSpec};
@@ -49,6 +49,17 @@ impl Pool {
         self.make_inputs(index, component, span)?;
         let mut scratch = take(&mut self.scratch);
         let rooms = self.take_rooms(index, component, span, spec, &mut scratch);
+        let (values, caches) = self.parts(index);
+        let outcome =
+            rooms.and_then(|()| values.call(index, component, session, span, control, caches, &mut scratch));
+        let outcome = outcome.and_then(|()| check_carried(component, &scratch));
+        let kept = self.keep_results(index, component, span, outcome.is_ok(), &mut scratch);
+        self.scratch = scratch;
+        outcome.and(kept)
+    }
+
+    /// What is read and the caches of a component, which are written meanwhile.
+    fn parts(&mut self, index: usize) -> (Values<'_>, &mut [Option<Cache>]) {
         let Pool {
             components,
             caches,
@@ -66,12 +77,7 @@ impl Pool {
             states,
         };
         let caches = caches.get_mut(index).map(Vec::as_mut_slice).unwrap_or_default();
-        let outcome =
-            rooms.and_then(|()| values.call(index, component, session, span, control, caches, &mut scratch));
-        let outcome = outcome.and_then(|()| check_carried(component, &scratch));
-        let kept = self.keep_results(index, component, span, outcome.is_ok(), &mut scratch);
-        self.scratch = scratch;
-        outcome.and(kept)
+        (values, caches)
     }
 
     /// Makes sure that the caches which are kept in place have memory for the span.
@@ -321,6 +327,50 @@ impl Values<'_> {
         scratch: &mut Scratch,
     ) -> Result<(), PipelineError> {
         let mut inputs = recycle(take(&mut scratch.inputs));
+        let mut outputs = recycle(take(&mut scratch.outputs));
+        let Scratch {
+            asked,
+            writing,
+            promised,
+            ..
+        } = scratch;
+        let gathered = self.gather(
+            index,
+            component,
+            span,
+            caches,
+            (asked, writing, promised),
+            (&mut inputs, &mut outputs),
+        );
+        let outcome = gathered.and_then(|()| {
+            lock(session, control)
+                .and_then(|mut session| session.run(&inputs, &mut outputs, control))
+                .map_err(|error| in_component(component, error))
+        });
+        scratch.results.clear();
+        scratch.results.extend(
+            outputs
+                .iter_mut()
+                .map(|output| replace(&mut output.result, OutputResult::Pending)),
+        );
+        scratch.inputs = recycle(inputs);
+        scratch.outputs = recycle(outputs);
+        outcome
+    }
+
+    /// Lists what a call gives and asks for.
+    fn gather<'c>(
+        self,
+        index: usize,
+        component: &'c ComponentSpec,
+        span: Span<'_>,
+        caches: &'c mut [Option<Cache>],
+        (asked, writing, promised): (&[usize], &'c mut [Value], &'c [Option<Shape>]),
+        (inputs, outputs): (&mut Vec<Input<'c>>, &mut Vec<Output<'c>>),
+    ) -> Result<(), PipelineError>
+    where
+        Self: 'c,
+    {
         for (input, (spec, port)) in component.inputs.iter().zip(&component.io.inputs).enumerate() {
             if let Some(value) = self.input(index, input, spec) {
                 inputs.push(Input {
@@ -329,14 +379,8 @@ impl Values<'_> {
                 });
             }
         }
-        let mut outputs = recycle(take(&mut scratch.outputs));
         let mut caches = caches.iter_mut().enumerate();
-        for ((&output, value), promised) in scratch
-            .asked
-            .iter()
-            .zip(&mut scratch.writing)
-            .zip(&scratch.promised)
-        {
+        for ((&output, value), promised) in asked.iter().zip(writing).zip(promised) {
             let Some(port) = component.io.outputs.get(output) else {
                 continue;
             };
@@ -376,23 +420,125 @@ impl Values<'_> {
                 },
             });
         }
-        let outcome = lock(session, control)
-            .and_then(|mut session| session.run(&inputs, &mut outputs, control))
-            .map_err(|mut error| {
-                // A session that a host made may not know what the package calls it.
-                error.component = component.name.clone();
-                PipelineError::Component(error)
-            });
-        scratch.results.clear();
-        scratch.results.extend(
+        Ok(())
+    }
+}
+
+/// Runs a component for several pools, each over a span of its own: together where its session can,
+/// with the results that each would have alone. As [`Pool::execute`].
+pub(super) fn execute_together(
+    spec: &PipelineSpec,
+    sessions: &[SharedSession],
+    index: usize,
+    members: &mut [(&mut Pool, Span<'_>)],
+    control: &RunControl,
+) -> Vec<Result<(), PipelineError>> {
+    let (Some(component), Some(session)) = (spec.components.get(index), sessions.get(index)) else {
+        return members.iter().map(|_| Ok(())).collect();
+    };
+    let mut scratches: Vec<Scratch> = Vec::with_capacity(members.len());
+    let mut outcomes = Vec::with_capacity(members.len());
+    for (pool, span) in members.iter_mut() {
+        let mut scratch = take(&mut pool.scratch);
+        scratch.asked.clear();
+        scratch.writing.clear();
+        outcomes.push(
+            pool.reserve_caches(index, component, *span, spec)
+                .and_then(|()| pool.make_inputs(index, component, *span))
+                .and_then(|()| pool.take_rooms(index, component, *span, spec, &mut scratch)),
+        );
+        scratches.push(scratch);
+    }
+    call_together(
+        index,
+        component,
+        session,
+        members,
+        &mut scratches,
+        &mut outcomes,
+        control,
+    );
+    let finished = members.iter_mut().zip(scratches).zip(outcomes);
+    finished
+        .map(|(((pool, span), mut scratch), outcome)| {
+            let outcome = outcome.and_then(|()| check_carried(component, &scratch));
+            let kept = pool.keep_results(index, component, *span, outcome.is_ok(), &mut scratch);
+            pool.scratch = scratch;
+            outcome.and(kept)
+        })
+        .collect()
+}
+
+/// The call itself, of those members that nothing has gone wrong with yet.
+fn call_together(
+    index: usize,
+    component: &ComponentSpec,
+    session: &SharedSession,
+    members: &mut [(&mut Pool, Span<'_>)],
+    scratches: &mut [Scratch],
+    outcomes: &mut [Result<(), PipelineError>],
+    control: &RunControl,
+) {
+    let mut lists = Vec::with_capacity(members.len());
+    let mut taking_part = Vec::with_capacity(members.len());
+    let mut results = Vec::with_capacity(members.len());
+    let all = members.iter_mut().zip(scratches).zip(outcomes);
+    for (((pool, span), scratch), outcome) in all {
+        let Scratch {
+            asked,
+            writing,
+            promised,
+            results: own,
+            ..
+        } = scratch;
+        own.clear();
+        if outcome.is_err() {
+            continue;
+        }
+        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+        let (values, caches) = pool.parts(index);
+        let to = (&mut inputs, &mut outputs);
+        match values.gather(index, component, *span, caches, (asked, writing, promised), to) {
+            Ok(()) => {
+                lists.push((inputs, outputs));
+                taking_part.push(outcome);
+                results.push(own);
+            }
+            Err(error) => *outcome = Err(error),
+        }
+    }
+    let mut calls: Vec<Call<'_, '_>> = lists
+        .iter_mut()
+        .map(|(inputs, outputs)| Call { inputs, outputs })
+        .collect();
+    let ran = match lock(session, control) {
+        Ok(mut session) => session.run_together(&mut calls, control),
+        Err(error) => {
+            let stopped = |_| check_control(control).map_err(|kind| ComponentError::new("", kind));
+            let mut failed: Vec<_> = (1..calls.len()).map(stopped).collect();
+            failed.push(Err(error));
+            failed
+        }
+    };
+    drop(calls);
+    for (((_, mut outputs), own), (outcome, ran)) in lists
+        .into_iter()
+        .zip(results)
+        .zip(taking_part.into_iter().zip(ran))
+    {
+        *outcome = ran.map_err(|error| in_component(component, error));
+        own.extend(
             outputs
                 .iter_mut()
                 .map(|output| replace(&mut output.result, OutputResult::Pending)),
         );
-        scratch.inputs = recycle(inputs);
-        scratch.outputs = recycle(outputs);
-        outcome
     }
+}
+
+fn in_component(component: &ComponentSpec, mut error: ComponentError) -> PipelineError {
+    // A session that a host made may not know what the package calls it.
+    error.component = component.name.clone();
+    PipelineError::Component(error)
 }
 
 /// The input that a cache is read from, if it is made longer in place.
@@ -434,7 +580,7 @@ fn rows_of(shape: &[i64], role: &OutputRole) -> usize {
 
 /// Rows to make room for when a cache needs `rows`: up to twice as many and those of the steps
 /// that come next, and no more than a sequence can have.
-fn spare_rows(rows: usize, context_length: Option<u64>) -> usize {
+pub(super) fn spare_rows(rows: usize, context_length: Option<u64>) -> usize {
     const FEWEST: usize = 64;
     /// A prompt just below a power of two is not copied by the first steps after it.
     const SOON: usize = 32;
@@ -474,7 +620,7 @@ fn check_carried(component: &ComponentSpec, scratch: &Scratch) -> Result<(), Pip
 }
 
 /// Waits for the session, no longer than `control` allows.
-fn lock<'s>(
+pub(super) fn lock<'s>(
     session: &'s SharedSession,
     control: &RunControl,
 ) -> Result<MutexGuard<'s, Box<dyn ComponentSession>>, ComponentError> {

@@ -11,6 +11,7 @@ use crate::package::{MediaInput, PipelineSpec};
 
 use super::pictures::Picture;
 use super::request::{Settable, same};
+use super::saved::wire::{self, Wire};
 use super::value::Value;
 use super::{PipelineError, RequestError, Run};
 
@@ -18,13 +19,14 @@ use super::{PipelineError, RequestError, Run};
 type Placed<'t> = (Cow<'t, [i32]>, Vec<Range<usize>>);
 
 /// The images of a run.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Media {
     images: Vec<Prepared>,
     /// Where images are among the run's tokens, those first that were taken back.
     places: Vec<Place>,
 }
 
+#[derive(Clone)]
 struct Place {
     tokens: Range<usize>,
     /// `None` where the tokens are not one for each place of a grid.
@@ -34,6 +36,73 @@ struct Place {
 }
 
 impl Media {
+    /// Counts, writes or reads where images are, and what they came to. What they were made of is
+    /// with the inputs of the run.
+    pub fn saved(&mut self, wire: &mut Wire<'_>) -> wire::Result<()> {
+        let mut summaries: Vec<ImageSummary> = self.images.iter().map(|image| image.summary).collect();
+        wire.list(&mut summaries, 50, |wire, summary| {
+            let ImageSummary { tiles, patches } = summary;
+            let (rows, columns) = tiles.unwrap_or_default();
+            let ([frames, height, width], merge) = patches.unwrap_or_default();
+            let mut numbers = [rows, columns, frames, height, width, merge];
+            let mut there = [tiles.is_some(), patches.is_some()];
+            there.iter_mut().try_for_each(|there| wire.flag(there))?;
+            numbers.iter_mut().try_for_each(|number| wire.usize(number))?;
+            let [rows, columns, frames, height, width, merge] = numbers;
+            // What a grid comes to is counted in tokens.
+            let sides = [rows, columns, frames, height, width];
+            if sides.iter().any(|&side| side > 1 << 20) {
+                return wire::wrong(format!("an image of {sides:?} pieces"));
+            }
+            let [has_tiles, has_patches] = there;
+            *tiles = has_tiles.then_some((rows, columns));
+            *patches = has_patches.then_some(([frames, height, width], merge));
+            Ok(())
+        })?;
+        let count = wire.count(self.places.len(), 42)?;
+        if wire.reads() {
+            self.images = summaries.into_iter().map(Prepared::of_summary).collect();
+            self.places.clear();
+            let place = || Place {
+                tokens: 0..0,
+                picture: None,
+                taken_back: false,
+            };
+            self.places.resize_with(count, place);
+        }
+        for place in &mut self.places {
+            wire.usize(&mut place.tokens.start)?;
+            wire.usize(&mut place.tokens.end)?;
+            wire.flag(&mut place.taken_back)?;
+            let mut sides = place.picture.map(Picture::sides).unwrap_or_default();
+            let mut there = place.picture.is_some();
+            wire.flag(&mut there)?;
+            sides.iter_mut().try_for_each(|side| wire.usize(side))?;
+            if wire.reads() && there {
+                place.picture = Picture::new(&place.tokens, sides);
+                if place.picture.is_none() {
+                    return wire::wrong(format!(
+                        "{sides:?} are not the sides of tokens {:?}",
+                        place.tokens
+                    ));
+                }
+            }
+        }
+        match self.placed() > self.images.len() {
+            true => wire::wrong("it has more places of images than images"),
+            false => Ok(()),
+        }
+    }
+
+    /// Why places are none of so many tokens.
+    pub fn check(&self, tokens: usize) -> Result<(), String> {
+        let outside = |place: &&Place| place.tokens.start > place.tokens.end || place.tokens.end > tokens;
+        match self.places.iter().find(outside) {
+            None => Ok(()),
+            Some(place) => Err(format!("an image at tokens {:?} of {tokens}", place.tokens)),
+        }
+    }
+
     fn placed(&self) -> usize {
         self.places.iter().filter(|place| !place.taken_back).count()
     }
@@ -118,6 +187,15 @@ impl Run {
     fn prepare_image(&mut self, image: &RgbImage, work: &Work) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
         let (program, ports) = image_program(&pipeline.shared().spec)?;
+        if !self.media.images.iter().all(Prepared::is_whole) {
+            return Err(RequestError::InvalidSetting {
+                what: "images",
+                message: "a loaded run has its images' tensors, but not the images: another one cannot be \
+                          put beside them. Clear the images, rewind before them and add all again"
+                    .to_owned(),
+            }
+            .into());
+        }
         let prepared = program.prepare(image, work)?;
         let layouts: Vec<PortLayout> = ports.iter().map(|port| port.layout.clone()).collect();
         let all: Vec<&Prepared> = self.media.images.iter().chain([&prepared]).collect();

@@ -7,6 +7,7 @@
 //! Nothing here reads files or knows which backends exist.
 
 mod backend;
+mod batch;
 mod beams;
 mod cache;
 mod constrain;
@@ -17,6 +18,8 @@ mod error;
 mod event;
 mod execute;
 mod finish;
+mod fork;
+mod identity;
 mod info;
 mod inputs;
 mod loop_steps;
@@ -27,9 +30,13 @@ mod open;
 mod pictures;
 mod placement;
 mod pool;
+mod prefixes;
+mod readout;
 mod request;
 mod run;
+mod saved;
 mod settings;
+mod speculate;
 mod states;
 mod step;
 mod transcript;
@@ -41,8 +48,10 @@ pub use error::{ErrorKind, PipelineError, RequestError};
 pub use event::{Event, Progress, Timings, Usage};
 pub use info::{ComponentInfo, IterationInfo, NestedInfo, PackageInfo};
 pub use open::{ComponentEstimate, Estimate, LoadProgress, OnProgress, Pipeline, PipelineOptions};
+pub use readout::TextRows;
 pub use run::{Run, RunStats};
-pub use settings::RunSettings;
+pub use settings::{RunSettings, Speculation};
+pub use speculate::MAX_SPECULATION;
 
 /// The most steps that the loop of an iterative package may have.
 pub const MAX_STEPS: usize = crate::package::Iteration::MAX_STEPS;

@@ -26,7 +26,7 @@ use super::value::Value;
 use super::{PipelineError, RequestError, Timings};
 
 /// The frames of a run, one for each chosen token.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Frames {
     /// All codes, one frame after the other.
     codes: Vec<i64>,
@@ -40,7 +40,43 @@ pub(super) struct Frames {
     prompt_rows: usize,
 }
 
+/// The parts of [`Frames`].
+pub(super) type FrameParts<'f> = (
+    &'f mut Vec<i64>,
+    &'f mut Vec<bool>,
+    &'f mut Vec<i64>,
+    &'f mut bool,
+    &'f mut usize,
+);
+
 impl Frames {
+    /// All of it: codes, ends, those of the next frame, whether it is ready, rows of the prompt.
+    pub fn parts(&mut self) -> FrameParts<'_> {
+        (
+            &mut self.codes,
+            &mut self.ends,
+            &mut self.next,
+            &mut self.ready,
+            &mut self.prompt_rows,
+        )
+    }
+
+    /// Why these are no frames of a run with so many chosen tokens.
+    pub fn check(&self, chosen: usize, groups: usize) -> Result<(), String> {
+        let frames = if groups == 0 { 0 } else { chosen };
+        let whole = self.ends.len() == frames && self.codes.len() == frames.saturating_mul(groups);
+        // Far more than a sequence can have.
+        let whole = whole && self.prompt_rows < 1 << 40;
+        match whole && [0, groups].contains(&self.next.len()) && (!self.ready || !self.next.is_empty()) {
+            true => Ok(()),
+            false => Err(format!(
+                "it has {} codes and {} that wait, expected {frames} frames of {groups}",
+                self.codes.len(),
+                self.next.len()
+            )),
+        }
+    }
+
     /// Takes the codes that wait, with the token that was chosen beside them.
     pub fn choose(&mut self, ends: bool, instead: bool) {
         if instead {
@@ -90,6 +126,15 @@ pub(super) struct Feeds {
 }
 
 impl Feeds {
+    pub fn fork(&mut self) -> Feeds {
+        Feeds {
+            outer_embeds: self.outer_embeds.fork(),
+            inner_embeds: self.inner_embeds.fork(),
+            frame_codes: self.frame_codes.fork(),
+            text_embed: self.text_embed.fork(),
+        }
+    }
+
     pub fn view(&self, feed: NestedFeed) -> Option<TensorView<'_>> {
         match feed {
             NestedFeed::OuterEmbeds => &self.outer_embeds,
@@ -98,6 +143,15 @@ impl Feeds {
             NestedFeed::TextEmbed => &self.text_embed,
         }
         .view()
+    }
+
+    pub fn values(&mut self) -> [&mut Value; 4] {
+        [
+            &mut self.outer_embeds,
+            &mut self.inner_embeds,
+            &mut self.frame_codes,
+            &mut self.text_embed,
+        ]
     }
 
     fn value(&mut self, feed: NestedFeed) -> &mut Value {

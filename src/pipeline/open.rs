@@ -11,14 +11,16 @@ use crate::component::{
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
     InputSource, Iteration, ModelOutline, OutputRole, Package, PackageError, PackageErrorKind, PackageSource,
-    PipelineSpec, Resolved, Said, Scheduler,
+    PipelineSpec, Readout, Resolved, Said, Scheduler,
 };
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, Guide, SpecialTokens, Tokenizer};
 
 use super::execute::{SharedSession, check_control};
+use super::identity::{self, Identity};
 use super::info::{ComponentInfo, PackageInfo, package_info};
 use super::placement::grow_in_place;
+use super::prefixes::Prefixes;
 use super::{PipelineError, RequestError, backend, describe};
 
 /// How a pipeline is opened.
@@ -44,6 +46,9 @@ pub struct PipelineOptions {
     /// How the native runtime keeps KV caches.
     #[cfg(feature = "native")]
     pub kv_cache_dtype: crate::native::KvCacheDtype,
+    /// Bytes that may be kept of what runs have computed, for other runs whose tokens begin alike;
+    /// 0 keeps nothing.
+    pub prefix_cache_bytes: u64,
 }
 
 /// How far loading is; given before each component and once at the end.
@@ -84,6 +89,12 @@ pub struct Pipeline(Arc<PipelineShared>);
 
 pub(super) struct PipelineShared {
     pub spec: PipelineSpec,
+    /// What states that are saved belong to.
+    pub identity: Identity,
+    pub prefixes: Prefixes,
+    pub readout: Option<Readout>,
+    /// Of each component, whether its session runs several calls as one.
+    pub joins_calls: Vec<bool>,
     pub sessions: Vec<SharedSession>,
     pub components: Vec<ComponentInfo>,
     pub package: PackageInfo,
@@ -138,6 +149,7 @@ impl Pipeline {
             }
         };
         let mut opened = Vec::with_capacity(names.len());
+        let mut models = Vec::with_capacity(names.len());
         for (index, (name, asked)) in names.iter().zip(&asked).enumerate() {
             report(index)?;
             let component_options = ComponentOptions {
@@ -151,13 +163,22 @@ impl Pipeline {
                 kv_cache_dtype: options.kv_cache_dtype,
                 ort: package.ort_settings(index),
             };
-            let mut component = runtime.open_component(name, &package.model(index)?, &component_options)?;
+            let model = package.model(index)?;
+            let mut component = runtime.open_component(name, &model, &component_options)?;
+            models.push(identity::of_model(&model).map_err(|error| outline_error(name, &model, error))?);
             if asked.choice != BackendChoice::Auto {
                 component.reason.clone_from(&asked.by);
             }
             opened.push(component);
         }
-        let pipeline = Self::assemble(runtime, &package, opened, control)?;
+        let pipeline = Self::assemble(
+            runtime,
+            &package,
+            opened,
+            &models,
+            options.prefix_cache_bytes,
+            control,
+        )?;
         // The last report: nothing is left to do, and nothing has been given out.
         report(names.len())?;
         check_control(control)?;
@@ -204,7 +225,11 @@ impl Pipeline {
                 })
             })
             .collect::<Result<Vec<_>, PipelineError>>()?;
-        Self::assemble(runtime, &package, opened, &RunControl::default())
+        let ports: Vec<u128> = opened
+            .iter()
+            .map(|component| identity::of_ports(component.session.io()))
+            .collect();
+        Self::assemble(runtime, &package, opened, &ports, 0, &RunControl::default())
     }
 
     /// Puts sessions and the package's texts together. What reads a file may take long:
@@ -213,6 +238,8 @@ impl Pipeline {
         runtime: &Runtime,
         package: &Package,
         opened: Vec<OpenedComponent>,
+        models: &[u128],
+        prefix_cache_bytes: u64,
         control: &RunControl,
     ) -> Result<Self, PipelineError> {
         check_control(control)?;
@@ -293,12 +320,20 @@ impl Pipeline {
             })
             .collect();
         let info = package_info(package, &spec);
+        let names = spec.components.iter().map(|component| component.name.clone());
+        let identity = Identity::new(spec.strategy, names.zip(models.iter().copied()));
+        let sessions = opened.iter().map(|component| &component.session);
+        let joins_calls = sessions.map(|session| session.joins_calls()).collect();
         Ok(Pipeline(Arc::new(PipelineShared {
             sessions: opened
                 .into_iter()
                 .map(|component| Mutex::new(component.session))
                 .collect(),
             spec,
+            identity,
+            prefixes: Prefixes::new(prefix_cache_bytes),
+            readout: package.readout.clone(),
+            joins_calls,
             components,
             package: info,
             tokenizer,
@@ -341,6 +376,11 @@ impl Pipeline {
         let outlines = outlines(&package)?.into_iter();
         let ios: Vec<_> = outlines.map(|outline| outline.io).collect();
         Ok(package.to_metadata(&ios)?)
+    }
+
+    /// Whether this is the same pipeline, not only one of the same package.
+    pub fn is(&self, other: &Pipeline) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// In the package's order.

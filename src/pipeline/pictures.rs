@@ -16,6 +16,10 @@ pub(super) struct Picture {
 }
 
 impl Picture {
+    pub fn sides(self) -> [usize; 3] {
+        self.sides
+    }
+
     /// `None` where the tokens are not one for each place of the grid.
     pub fn new(tokens: &Range<usize>, sides: [usize; 3]) -> Option<Self> {
         let count = sides

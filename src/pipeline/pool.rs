@@ -48,6 +48,18 @@ pub(super) struct ComponentValues {
 }
 
 impl ComponentValues {
+    fn fork(&mut self) -> ComponentValues {
+        ComponentValues {
+            outputs: self.outputs.iter_mut().map(Slot::fork).collect(),
+            requests: self.requests.iter_mut().map(Value::fork).collect(),
+            // Made anew for each call.
+            made: std::iter::repeat_with(Value::default)
+                .take(self.made.len())
+                .collect(),
+            aside: Vec::new(),
+        }
+    }
+
     /// Puts what the step under way has made aside.
     pub fn set_aside(&mut self) {
         self.aside.resize_with(self.outputs.len(), Value::default);
@@ -151,6 +163,23 @@ impl Pool {
         Ok(pool)
     }
 
+    /// A pool of the same values, between steps. Nothing is copied: what either pool writes it
+    /// writes into memory of its own, and a cache takes its rows there first.
+    pub fn fork(&mut self) -> Pool {
+        let fork = |cache: &Option<Cache>| cache.as_ref().map(Cache::fork);
+        let caches = self.caches.iter();
+        Pool {
+            caches: caches.map(|of| of.iter().map(fork).collect()).collect(),
+            components: self.components.iter_mut().map(ComponentValues::fork).collect(),
+            output_ids: self.output_ids.fork(),
+            output_codes: self.output_codes.fork(),
+            feeds: self.feeds.fork(),
+            states: self.states.fork(),
+            pictures: self.pictures.clone(),
+            scratch: Scratch::default(),
+        }
+    }
+
     /// Empties every KV cache and zeros every recurrent state.
     pub fn reset_caches(&mut self, spec: &PipelineSpec) -> Result<(), PipelineError> {
         (0..spec.components.len()).try_for_each(|index| self.reset_caches_of(spec, index))
@@ -238,6 +267,53 @@ impl Pool {
 
     pub(super) fn cache_mut(&mut self, component: usize, output: usize) -> Option<&mut Cache> {
         self.caches.get_mut(component)?.get_mut(output)?.as_mut()
+    }
+
+    /// Rows that no cache can have more than, if any has such a limit.
+    pub fn most_rows(&self) -> Option<usize> {
+        let caches = self.caches.iter().flatten().flatten();
+        caches.filter_map(Cache::most_rows).min()
+    }
+
+    /// Rows of an output that is a KV cache; `None` of another, or of one without rows yet.
+    pub fn cache_rows(&self, spec: &PipelineSpec, component: usize, output: usize) -> Option<usize> {
+        if let Some(cache) = self.cache(component, output) {
+            return Some(cache.rows());
+        }
+        let OutputRole::Present { axis, .. } = &spec.components.get(component)?.outputs.get(output)?.role
+        else {
+            return None;
+        };
+        let slot = self.components.get(component)?.outputs.get(output)?;
+        let rows = slot.front.view()?.shape().get(*axis).copied()?;
+        usize::try_from(rows).ok()
+    }
+
+    /// The host's values, in the order of components and inputs.
+    pub fn requests(&self) -> impl Iterator<Item = (usize, usize, TensorView<'_>)> {
+        let components = self.components.iter().enumerate();
+        components.flat_map(|(component, values)| {
+            let requests = values.requests.iter().enumerate();
+            requests.filter_map(move |(input, value)| Some((component, input, value.view()?)))
+        })
+    }
+
+    /// The same, to be kept.
+    pub fn fork_requests(&mut self) -> Vec<(usize, usize, Value)> {
+        let mut kept = Vec::new();
+        for (component, values) in self.components.iter_mut().enumerate() {
+            for (input, value) in values.requests.iter_mut().enumerate() {
+                if value.view().is_some() {
+                    kept.push((component, input, value.fork()));
+                }
+            }
+        }
+        kept
+    }
+
+    /// The place of the host's value for an input.
+    pub fn request_mut(&mut self, component: usize, input: usize) -> Option<&mut Value> {
+        self.components.get_mut(component)?.requests.get_mut(input)
     }
 
     /// Bytes that the KV caches hold, in use or reserved.

@@ -5,6 +5,7 @@ use super::pool::Pool;
 use super::{PipelineError, RequestError};
 
 /// Which components a request brings to run, and which have a value that is still good.
+#[derive(Clone)]
 pub(super) struct Activity {
     /// Not left out for a modality that the request lacks.
     pub active: Vec<bool>,

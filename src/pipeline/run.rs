@@ -19,6 +19,7 @@ use super::open::vocabulary;
 use super::pool::{Pool, at_port};
 use super::request::{self, Activity};
 use super::settings::{RunSettings, check_settings, sampler};
+use super::speculate::{Ahead, check_speculation, refuse_beams};
 use super::step::follows_tokens;
 use super::transcript::{Piece, Transcript};
 use super::{Event, Pipeline, PipelineError, RequestError, Timings};
@@ -39,8 +40,15 @@ pub struct RunStats {
     pub prefill: Duration,
     /// Time in steps that fed one token.
     pub decode: Duration,
-    /// Bytes that the KV buffers take, in use or reserved.
+    /// Bytes that the KV buffers take, in use or reserved, those that forks share included.
     pub kv_bytes: u64,
+    /// Tokens that did not run because another run of the pipeline had begun with them.
+    pub reused_tokens: u64,
+    /// Tokens that speculation has proposed, and those of them that were chosen.
+    pub proposed_tokens: u64,
+    pub accepted_tokens: u64,
+    /// Passes of the decoder.
+    pub passes: u64,
 }
 
 /// One request's state: tokens, the pool of values, KV. Serial: one call at a time.
@@ -73,7 +81,7 @@ pub struct Run {
     pub(super) logits_are_used: bool,
     pub(super) sampler: Sampler,
     /// How beams are searched, if they are.
-    beams: Option<Beams>,
+    pub(super) beams: Option<Beams>,
     /// What the last search found.
     pub(super) sequences: Vec<BeamSequence>,
     /// The frames, in a nested package.
@@ -86,6 +94,8 @@ pub struct Run {
     /// The step that comes next of the loop whose steps are the run's; `None` when it begins anew.
     pub(super) next_step: Option<usize>,
     pub(super) finished: Option<FinishReason>,
+    /// What speculation has computed of tokens that are yet to be chosen.
+    pub(super) ahead: Ahead,
 }
 
 impl fmt::Debug for Run {
@@ -128,8 +138,10 @@ impl Run {
                 .into());
             }
         }
+        check_speculation(settings, spec, keeps_cache)?;
         let steps = Steps::of_all(spec, settings)?;
         let (sampler, beams) = sampler(settings, spec)?;
+        refuse_beams(settings.speculation, beams.as_ref())?;
         let max_tokens = settings.max_tokens.or(spec.max_tokens);
         let mut pool = Pool::new(spec)?;
         for (iteration, steps) in spec.iterations.iter().zip(&steps) {
@@ -177,6 +189,7 @@ impl Run {
             steps,
             next_step: None,
             finished: None,
+            ahead: Ahead::default(),
         })
     }
 
@@ -300,6 +313,15 @@ impl Run {
             return self.accept_forced(id);
         }
         let timings = self.feed(token_loop, control)?;
+        self.choose_next(token_loop, timings)
+    }
+
+    /// Chooses a token of the current logits and appends it.
+    pub(super) fn choose_next(
+        &mut self,
+        token_loop: TokenLoop,
+        timings: Timings,
+    ) -> Result<Event, PipelineError> {
         let choice = self.choose(token_loop)?;
         let id = i32::try_from(choice.index).map_err(|_| RequestError::TokenOutOfRange {
             id: i32::MAX,
@@ -417,7 +439,7 @@ impl Run {
     }
 
     /// Appends a token that no logits were asked about.
-    fn accept_forced(&mut self, id: i32) -> Result<Event, PipelineError> {
+    pub(super) fn accept_forced(&mut self, id: i32) -> Result<Event, PipelineError> {
         // It does not take the place of the token before.
         let before = std::mem::replace(&mut self.logits_are_used, false);
         match self.accept(id, 0.0, Timings::default()) {
@@ -504,6 +526,11 @@ impl Run {
         }
     }
 
+    /// Brings the text of a run that was loaded to where it was.
+    pub(super) fn replay_text(&mut self) -> Result<(), PipelineError> {
+        Ok(self.transcript.replay(self.finished.is_some())?)
+    }
+
     /// Undoes what a call that ended in a panic has left half-done, for callers that catch
     /// one: the run is then as it was before that call, and usable. After calls that return
     /// there is nothing to undo.
@@ -524,6 +551,7 @@ impl Run {
             return Ok(());
         }
         self.media.check_rewind(len)?;
+        self.forget_ahead()?;
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
         // The last token runs again, for its logits.
@@ -667,7 +695,7 @@ impl Run {
     }
 
     /// An error when there is no room for another token.
-    fn refuse_full(&self) -> Result<(), RequestError> {
+    pub(super) fn refuse_full(&self) -> Result<(), RequestError> {
         let length = self.sequence_len() as u64;
         match self.settings.max_length {
             Some(limit) if length >= limit => Err(RequestError::LengthReached { length, limit }),
@@ -683,7 +711,7 @@ impl Run {
         }
     }
 
-    fn refuse_finished(&self) -> Result<(), RequestError> {
+    pub(super) fn refuse_finished(&self) -> Result<(), RequestError> {
         match self.finished {
             None => Ok(()),
             Some(reason) => Err(RequestError::Finished {

@@ -1,6 +1,6 @@
 //! How a run generates, and which of that fits a package.
 
-use crate::generation::{Beams, OptionError, Sampler, SamplingOptions};
+use crate::generation::{Beams, OptionError, SAMPLING_OPTIONS, Sampler, SamplingOptions};
 use crate::package::{ComponentSpec, PipelineSpec};
 use crate::text::DEFAULT_JSON_WHITESPACE;
 
@@ -54,6 +54,72 @@ pub struct RunSettings {
     /// How tokens are chosen; what is not said here is as the package says, and greedy where that says
     /// nothing. The codes that an inner decoder makes for a frame are its most probable ones always.
     pub sampling: SamplingOptions,
+    /// Whether a pass has guesses of the tokens that come next, and whose.
+    pub speculation: Speculation,
+    /// The most tokens that are guessed for a pass, 1 to [`MAX_SPECULATION`](super::MAX_SPECULATION).
+    pub speculation_tokens: usize,
+}
+
+/// Who guesses the next tokens of a run. The tokens are the same whoever does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speculation {
+    #[default]
+    Off,
+    /// What followed the last few tokens when they were there before.
+    PromptLookup,
+    /// Another model, see [`Run::set_draft`](super::Run::set_draft).
+    Draft,
+}
+
+impl RunSettings {
+    /// Those that the values of a run depend on, as options have them.
+    pub(super) fn named(&self) -> Vec<(&'static str, String)> {
+        let RunSettings {
+            // When to end, which nothing that there is depends on.
+            max_tokens: _,
+            max_length: _,
+            stop_on_eos,
+            stop_strings,
+            keep_stop_string,
+            stop_tokens,
+            skip_special_tokens,
+            json_whitespace,
+            chunk_size,
+            all_logits,
+            num_steps,
+            start_step,
+            add_noise,
+            guidance_scale,
+            seed,
+            // What the tokens do not depend on.
+            speculation: _,
+            speculation_tokens: _,
+            sampling,
+        } = self;
+        fn shown<T: ToString>(value: &Option<T>) -> String {
+            value.as_ref().map_or("(default)".to_owned(), T::to_string)
+        }
+        let mut named = vec![
+            ("stop_on_eos", stop_on_eos.to_string()),
+            ("stop_strings", format!("{stop_strings:?}")),
+            ("keep_stop_string", keep_stop_string.to_string()),
+            ("stop_tokens", format!("{stop_tokens:?}")),
+            ("skip_special_tokens", skip_special_tokens.to_string()),
+            ("json_whitespace", json_whitespace.to_string()),
+            ("chunk_size", shown(chunk_size)),
+            ("logits", (if *all_logits { "all" } else { "last" }).to_owned()),
+            ("num_steps", shown(num_steps)),
+            ("start_step", shown(start_step)),
+            ("add_noise", add_noise.to_string()),
+            ("guidance_scale", shown(guidance_scale)),
+            ("seed", shown(seed)),
+        ];
+        let mut sampling = sampling.clone();
+        for option in SAMPLING_OPTIONS {
+            named.push((option.name, shown(&option.to_json(&mut sampling))));
+        }
+        named
+    }
 }
 
 impl Default for RunSettings {
@@ -75,6 +141,8 @@ impl Default for RunSettings {
             guidance_scale: None,
             seed: None,
             sampling: SamplingOptions::default(),
+            speculation: Speculation::Off,
+            speculation_tokens: 4,
         }
     }
 }

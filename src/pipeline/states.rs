@@ -1,7 +1,8 @@
-use crate::component::{DataType, Shape, TensorError, TensorView};
+use crate::component::{DataType, Shape, TensorError, TensorView, check_value};
 use crate::package::{Iteration, LoopState, PipelineSpec};
 
 use super::convert::{read_floats, read_integers, write_floats, write_integers};
+use super::saved::wire::{self, Wire};
 use super::value::{Slot, Value};
 
 /// What goes from step to step of denoisers, and what the step under way feeds one beside.
@@ -66,6 +67,79 @@ impl States {
             without: without.collect(),
             ..States::default()
         }
+    }
+
+    /// The same states, between steps.
+    pub fn fork(&mut self) -> States {
+        let fork = |state: &mut State| State {
+            slot: state.slot.fork(),
+            spare: Value::default(),
+            starts_as_noise: state.starts_as_noise,
+            scaled: state.scaled.fork(),
+            clean: state.clean.fork(),
+            spare_clean: Value::default(),
+            masked: state.masked.clone(),
+            unprompted: state.unprompted.fork(),
+        };
+        let without = |without: &mut Without| Without {
+            denoiser: without.denoiser,
+            values: without.values.iter_mut().map(Value::fork).collect(),
+            zeroed: without.zeroed,
+        };
+        States {
+            list: self.list.iter_mut().map(fork).collect(),
+            timestep: self.timestep,
+            without: self.without.iter_mut().map(without).collect(),
+            zeros: self.zeros.fork(),
+            leaving_out: None,
+        }
+    }
+
+    /// Counts, writes or reads them.
+    pub fn saved(&mut self, spec: &PipelineSpec, wire: &mut Wire<'_>) -> wire::Result<()> {
+        let States {
+            list,
+            timestep,
+            without,
+            zeros,
+            leaving_out: _,
+        } = self;
+        let any = |_, _: &[i64]| Ok(());
+        wire.same_count("states of loops", list.len())?;
+        for (index, state) in list.iter_mut().enumerate() {
+            let port = spec.loop_state(index).and_then(|(iteration, state)| {
+                let component = spec.components.get(iteration.denoiser)?;
+                component.io.inputs.get(state.input)
+            });
+            let check = |dtype, shape: &[i64]| match port {
+                Some(port) => check_value(port, dtype, shape).map_err(|kind| wire::Problem(kind.to_string())),
+                None => Ok(()),
+            };
+            wire.value(&mut state.slot.front, check)?;
+            wire.value(&mut state.scaled, check)?;
+            wire.value(&mut state.clean.front, any)?;
+            wire.value(&mut state.unprompted, check)?;
+            let sequences = wire.count(state.masked.len(), 8)?;
+            if wire.reads() {
+                state.masked.clear();
+            }
+            state.masked.resize(sequences, Vec::new());
+            state
+                .masked
+                .iter_mut()
+                .try_for_each(|masked| wire.usizes(masked))?;
+        }
+        wire.f64(timestep)?;
+        for without in without {
+            let component = spec.components.get(without.denoiser);
+            let ports = component.map_or(&[][..], |component| &component.io.inputs);
+            for (value, port) in without.values.iter_mut().zip(ports) {
+                wire.value(value, |dtype, shape| {
+                    check_value(port, dtype, shape).map_err(|kind| wire::Problem(kind.to_string()))
+                })?;
+            }
+        }
+        wire.value(zeros, any)
     }
 
     /// Says whether the states of a loop start as noise where the host does not set them.

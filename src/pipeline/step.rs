@@ -40,19 +40,8 @@ impl Run {
     ) -> Result<Timings, PipelineError> {
         let started = Instant::now();
         let mut timings = Timings::default();
-        self.check_request()?;
-        if self.transcript.len() == 0 {
-            return Err(RequestError::NoTokens.into());
-        }
-        if self.restart {
-            self.restart_cache()?;
-        }
-        let ran_before = self.stats.component_runs;
-        let prompt = self.run_stale(&[Phase::PromptOnly], |_| true, control);
-        self.settle(prompt)?;
-        if self.stats.component_runs > ran_before {
-            timings.prompt_components = started.elapsed();
-        }
+        self.prepare_feed(control, &mut timings)?;
+        let mut fed_several = false;
         let nested = self.pipeline.shared().spec.nested;
         if let Some(nested) = nested
             && let Some(pre) = nested.pre_embedder
@@ -67,6 +56,9 @@ impl Run {
                 Some(chunk) => self.transcript.len().min(start.saturating_add(chunk)),
                 None => self.transcript.len(),
             };
+            if self.feed_ahead(token_loop, control, &mut timings)? {
+                continue;
+            }
             let singly = token_loop.one_at_a_time;
             let end = if singly && start > 0 { start + 1 } else { end };
             if !self.keeps_cache {
@@ -78,6 +70,10 @@ impl Run {
             self.ran = end;
             self.has_logits = true;
             self.logits_are_used = false;
+            fed_several |= rows.1 > 1;
+        }
+        if fed_several {
+            self.keep_prefix();
         }
         if let Some(nested) = nested
             && !self.frames.ready
@@ -92,6 +88,30 @@ impl Run {
             self.stats.prefill += timings.total;
         }
         Ok(timings)
+    }
+
+    /// Runs what comes before a pass over tokens.
+    pub(super) fn prepare_feed(
+        &mut self,
+        control: &RunControl,
+        timings: &mut Timings,
+    ) -> Result<(), PipelineError> {
+        let started = Instant::now();
+        self.check_request()?;
+        if self.transcript.len() == 0 {
+            return Err(RequestError::NoTokens.into());
+        }
+        if self.restart {
+            self.restart_cache()?;
+        }
+        let ran_before = self.stats.component_runs;
+        let prompt = self.run_stale(&[Phase::PromptOnly], |_| true, control);
+        self.settle(prompt)?;
+        if self.stats.component_runs > ran_before {
+            timings.prompt_components = started.elapsed();
+        }
+        self.take_prefix()?;
+        self.use_ahead()
     }
 
     /// One pass of the every_step components over a span: of these tokens, with so many rows
@@ -126,12 +146,15 @@ impl Run {
             }
             check_control(control)?;
             let started = Instant::now();
+            let guessed = self.ahead.tokens();
+            let tokens = guessed.unwrap_or(self.transcript.tokens());
+            let last_only = self.last_logits_only && guessed.is_none();
             let span = Span {
-                ids: ids(self.transcript.tokens(), range.clone()),
+                ids: ids(tokens, range.clone()),
                 len,
                 past,
-                last_row: (index == chooser && self.last_logits_only && len > 1).then_some(logits),
-                tokens: self.transcript.tokens(),
+                last_row: (index == chooser && last_only && len > 1).then_some(logits),
+                tokens,
             };
             self.pool.execute(spec, &shared.sessions, index, span, control)?;
             if let Some(first) = first_pass.filter(|first| first.component == index) {
@@ -140,19 +163,48 @@ impl Run {
             self.stats.component_runs += 1;
             let took = started.elapsed();
             if index == chooser {
+                self.stats.passes += 1;
                 timings.decoder += took;
             } else {
                 timings.step_components += took;
             }
         }
+        self.take_logits(chooser, logits)
+    }
+
+    /// Makes the last row of what a component has made the logits.
+    pub(super) fn take_logits(&mut self, chooser: usize, logits: usize) -> Result<(), PipelineError> {
         let made = self.pool.output(chooser, logits);
         made.and_then(|logits| last_row(logits, &mut self.next_logits))
             .filter(|()| !self.next_logits.is_empty())
             .ok_or_else(|| RequestError::EmptyLogits {
-                component: component_name(spec, chooser),
+                component: component_name(&self.pipeline.shared().spec, chooser),
             })?;
         std::mem::swap(&mut self.logits, &mut self.next_logits);
         Ok(())
+    }
+
+    /// The tokens that features stand for which only the pass that begins a sequence gets; none where
+    /// it is the graph that knows. `None` if there are no features.
+    pub(super) fn features_of_first_pass(&self) -> Option<Vec<i32>> {
+        if !self.feeds_first_pass() {
+            return None;
+        }
+        let spec = &self.pipeline.shared().spec;
+        let inputs = || spec.components.iter().flat_map(|component| &component.inputs);
+        let by_graph = inputs().any(|input| {
+            let only_first = input.absent.as_ref().is_some_and(|absent| absent.first_pass_only);
+            only_first && input.merges.is_empty()
+        });
+        match by_graph {
+            true => Some(Vec::new()),
+            false => Some(
+                inputs()
+                    .flat_map(|input| &input.merges)
+                    .map(|merge| merge.token)
+                    .collect(),
+            ),
+        }
     }
 
     /// Whether there is a value that only the pass that begins a sequence gets.
@@ -271,6 +323,7 @@ impl Run {
 
     /// Drops all KV and state: the tokens run again from the first.
     pub(super) fn restart_cache(&mut self) -> Result<(), PipelineError> {
+        self.ahead.forget();
         self.pool.reset_caches(&self.pipeline.shared().spec)?;
         self.ran = 0;
         self.has_logits = false;

@@ -93,6 +93,37 @@ impl Transcript {
         }
     }
 
+    /// What all else follows from: tokens, and which were chosen.
+    pub fn parts(&mut self) -> (&mut Vec<i32>, &mut Vec<bool>) {
+        (&mut self.tokens, &mut self.chosen)
+    }
+
+    /// Counts tokens that were set as parts, or says why they are none.
+    pub fn recount(&mut self) -> Result<usize, String> {
+        let (count, flags) = (self.tokens.len(), self.chosen.len());
+        if count != flags {
+            return Err(format!(
+                "{count} tokens and {flags} marks of those that were chosen"
+            ));
+        }
+        self.count();
+        Ok(count)
+    }
+
+    /// Brings the text of tokens that were set as parts to where it was; `finished` if what was held
+    /// back was given out.
+    pub fn replay(&mut self, finished: bool) -> Result<(), TextError> {
+        let start = self.tokens.len() - self.turn().len();
+        let Some(text) = &mut self.text else { return Ok(()) };
+        let turn = self.tokens.get(start..).unwrap_or_default();
+        for (index, &id) in turn.iter().enumerate() {
+            let mut next = text.now.clone();
+            next.push(&text.tokenizer, id, finished && index + 1 == turn.len())?;
+            text.before = std::mem::replace(&mut text.now, next);
+        }
+        Ok(())
+    }
+
     pub fn tokens(&self) -> &[i32] {
         &self.tokens
     }

@@ -55,6 +55,31 @@ impl Value {
         }
     }
 
+    /// A value of the same bytes, which both read until either is written anew.
+    pub fn fork(&mut self) -> Value {
+        if !std::mem::take(&mut self.set) {
+            return Value::default();
+        }
+        let tensor = match self.made.take() {
+            Some(tensor) => Some(tensor),
+            None => {
+                let room = std::mem::replace(&mut self.room, AlignedBytes::EMPTY);
+                // While it was set, the room's length was made to fit dtype and shape.
+                ComponentTensor::from_bytes(self.dtype, &self.shape, room).ok()
+            }
+        };
+        let Some((own, other)) = tensor.map(ComponentTensor::share) else {
+            return Value::default();
+        };
+        self.made = Some(own);
+        self.set = true;
+        Value {
+            made: Some(other),
+            set: true,
+            ..Value::default()
+        }
+    }
+
     /// The bytes of a value that the loop has written.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         (self.set && self.made.is_none()).then_some(&mut self.room)
@@ -218,6 +243,14 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// A slot with the same value, between steps.
+    pub fn fork(&mut self) -> Slot {
+        Slot {
+            front: self.front.fork(),
+            ..Slot::default()
+        }
+    }
+
     /// What a component of the step under way sees.
     pub fn current(&self) -> Option<TensorView<'_>> {
         if self.written {

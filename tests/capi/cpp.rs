@@ -81,6 +81,14 @@ fn session() {
 }
 
 #[test]
+fn texts() {
+    check(
+        "cpp_texts",
+        &[programs::path(programs::text_packages_folder()), "BACKEND"],
+    );
+}
+
+#[test]
 fn run() {
     check(
         "cpp_run",

@@ -262,6 +262,11 @@ fn streams() {
 }
 
 #[test]
+fn embeddings() {
+    check("embeddings", &[path(programs::text_packages_folder())]);
+}
+
+#[test]
 fn text() {
     check("text", &[path(programs::package_folder())]);
 }

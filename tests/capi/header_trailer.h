@@ -34,7 +34,7 @@
   { (uint32_t)sizeof(oxp_event), 0, 0, 0, NULL, 0, 0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL, 0, 0 }
 
 #define OXP_RUN_STATS_INIT \
-  { (uint32_t)sizeof(oxp_run_stats), 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(oxp_run_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* The layouts are part of the ABI: a compiler that lays them out otherwise stops here. */
 #if defined(__cplusplus) && __cplusplus >= 201103L
@@ -54,6 +54,6 @@ OXP_LAYOUT_(oxp_component_info, 112);
 OXP_LAYOUT_(oxp_pipeline_info, 112);
 OXP_LAYOUT_(oxp_load_progress, 40);
 OXP_LAYOUT_(oxp_event, 136);
-OXP_LAYOUT_(oxp_run_stats, 56);
+OXP_LAYOUT_(oxp_run_stats, 88);
 #undef OXP_LAYOUT_
 #endif

@@ -66,11 +66,16 @@ const NULLABLE: [(&str, &str); 23] = [
     ("oxp_chat_template_create", "tokenizer"),
     ("oxp_chat_template_render_copy", "tools"),
 ];
-const MORE_NULLABLE: [(&str, &str); 4] = [
+const MORE_NULLABLE: [(&str, &str); 9] = [
     ("oxp_chat_template_render_copy", "extra"),
     ("oxp_run_set_constraint", "text"),
     ("oxp_tool_calls_parse_copy", "chat_template"),
     ("oxp_tool_calls_parse_copy", "format"),
+    ("oxp_run_load", "options"),
+    ("oxp_batch_step", "stepped"),
+    ("oxp_batch_step", "user_data"),
+    ("oxp_pipeline_embed", "text_lens"),
+    ("oxp_pipeline_classify", "text_lens"),
 ];
 
 impl Function {
@@ -150,10 +155,21 @@ impl Function {
             ("uint64_t", "data_len") if function == "oxp_run_add_image" => "sizeof image_file",
             ("const void *", "data") => "sound_file",
             ("uint64_t", "data_len") => "sizeof sound_file",
+            ("const void *", "state") => "f.state",
+            ("uint64_t", "state_size") => "f.state_size",
+            ("void *", "buffer") => "f.buffer",
             ("const void *", "pixels") => "\"abc\"",
             ("uint64_t", "pixels_len") => "3",
             ("uint64_t", "width" | "height") => "1",
             ("const float *", "samples") => "f.pixels",
+            ("oxp_batch *", "batch") if function == "oxp_batch_remove" => "f.full_batch",
+            ("oxp_run *", "run") if function == "oxp_batch_remove" => "f.run",
+            ("uint64_t *", "stepped") => "&f.number",
+            ("const oxp_pipeline *", _) if function == "oxp_pipeline_embed" => "f.embedder",
+            ("const oxp_pipeline *", _) if function == "oxp_pipeline_classify" => "f.classifier",
+            ("const oxp_pipeline *", _) if function == "oxp_pipeline_label_copy" => "f.classifier",
+            ("const char *const *", "texts") => "f.texts",
+            ("const uint64_t *", "text_lens") => "NULL",
             ("uint64_t", "sample_count") => "8",
             ("uint32_t", "channels") => "2",
             ("uint32_t", "sample_rate") => "8000",
@@ -214,7 +230,7 @@ impl Function {
     }
 }
 
-const HANDLES: [&str; 11] = [
+const HANDLES: [&str; 12] = [
     "error",
     "options",
     "cancel",
@@ -226,6 +242,7 @@ const HANDLES: [&str; 11] = [
     "tokenizer",
     "decode_stream",
     "chat_template",
+    "batch",
 ];
 
 /// `session` of `const oxp_session *`.
@@ -444,7 +461,7 @@ fn program() -> String {
     );
     writeln!(
         source,
-        "int main(int argc, char **argv)\n{{\n    if (argc != 4)\n        return 2;\n    set_up(argv[1], argv[2], argv[3]);\n{calls}    tear_down();\n    return check_result();\n}}"
+        "int main(int argc, char **argv)\n{{\n    if (argc != 5)\n        return 2;\n    set_up(argv[1], argv[2], argv[3], argv[4]);\n{calls}    tear_down();\n    return check_result();\n}}"
     )
     .unwrap();
     source
@@ -461,6 +478,7 @@ fn every_pointer_of_every_function() {
             let said = program.run(&[
                 programs::path(programs::model_folder()),
                 programs::path(programs::package_folder()),
+                programs::path(programs::text_packages_folder()),
                 backend,
             ]);
             assert!(said.ends_with(" 0 failures\n"), "{said}");

@@ -186,6 +186,60 @@ pub fn write_package(folder: &Path) {
     write("bytes_tokenizer.json", BYTES_TOKENIZER.into());
 }
 
+/// Writes the packages that texts.c runs, `embedder` and `classifier`, into folders of the folder. The
+/// vector of a token is (id, 1), and that of the text their mean, made one long: of "three five"
+/// (4, 1) / sqrt(17). The logits of classes are (ids that are no padding, 0).
+pub fn write_text_packages(folder: &Path) {
+    let model = |pooled: bool| {
+        let model = Model::new()
+            .input("input_ids", INT64, "[batch, s]")
+            .input("attention_mask", INT64, "[batch, s]")
+            .initializer(Tensor::ints("axis", &[1], &[-1]))
+            .initializer(Tensor::floats("zero", &[], &[0.0]))
+            .initializer(Tensor::floats("one", &[], &[1.0]))
+            .node(Node::new("Mul", &["input_ids", "attention_mask"], &["seen"]))
+            .node(Node::new("Cast", &["seen"], &["ids"]).int("to", FLOAT.into()));
+        match pooled {
+            false => model
+                .output("last_hidden_state", FLOAT, "[batch, s, 2]")
+                .node(Node::new("Mul", &["ids", "zero"], &["zeros"]))
+                .node(Node::new("Add", &["zeros", "one"], &["ones"]))
+                .node(Node::new("Unsqueeze", &["ids", "axis"], &["first"]))
+                .node(Node::new("Unsqueeze", &["ones", "axis"], &["second"]))
+                .node(Node::new("Concat", &["first", "second"], &["last_hidden_state"]).int("axis", -1)),
+            true => model
+                .output("logits", FLOAT, "[batch, 2]")
+                .node(Node::new("ReduceSum", &["ids", "axis"], &["sum"]).int("keepdims", 1))
+                .node(Node::new("Mul", &["sum", "zero"], &["none"]))
+                .node(Node::new("Concat", &["sum", "none"], &["logits"]).int("axis", -1)),
+        }
+        .encode()
+    };
+    let modules = r#"[
+      {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+      {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+      {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}]"#;
+    let classes = r#"{"architectures": ["BertForSequenceClassification"],
+      "id2label": {"0": "POSITIVE", "1": "NEGATIVE"}, "max_position_embeddings": 6}"#;
+    let pooling = r#"{"word_embedding_dimension": 2, "pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true}"#;
+    let bert = r#"{"architectures": ["BertModel"], "max_position_embeddings": 6}"#;
+    let files: [(&str, Vec<u8>); 8] = [
+        ("embedder/config.json", bert.into()),
+        ("embedder/modules.json", modules.into()),
+        ("embedder/1_Pooling/config.json", pooling.into()),
+        ("embedder/tokenizer.json", TOKENIZER.into()),
+        ("embedder/model.onnx", model(false)),
+        ("classifier/config.json", classes.into()),
+        ("classifier/tokenizer.json", TOKENIZER.into()),
+        ("classifier/model.onnx", model(true)),
+    ];
+    for (name, bytes) in files {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a folder can be made");
+        fs::write(path, bytes).expect("a file can be written");
+    }
+}
+
 /// Writes the package that iterative.c runs: sample = (sample + cond) / 2, total = total + t,
 /// three times.
 pub fn write_iterative_package(folder: &Path) {

@@ -88,6 +88,16 @@ pub fn package_folder() -> &'static Path {
     &FOLDER
 }
 
+/// The packages of [`models::write_text_packages`], made once.
+pub fn text_packages_folder() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let folder = scratch("text_packages");
+        models::write_text_packages(&folder);
+        folder
+    });
+    &FOLDER
+}
+
 /// The package of [`models::write_slow_package`], made once.
 pub fn slow_package_folder() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -358,6 +368,14 @@ fn media() {
             path(iterative_package_folder()),
             "BACKEND",
         ],
+    );
+}
+
+#[test]
+fn texts() {
+    check(
+        "texts",
+        &[path(text_packages_folder()), path(package_folder()), "BACKEND"],
     );
 }
 

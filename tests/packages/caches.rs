@@ -374,7 +374,7 @@ fn a_past_that_is_an_output_too_is_not_overwritten() {
     });
 }
 
-fn packages() -> Vec<(&'static str, TestPackage)> {
+pub fn packages() -> Vec<(&'static str, TestPackage)> {
     let scattered_package = |layout| {
         let metadata = SCATTERED.replace("LAYOUT", layout);
         TestPackage::new(&metadata, vec![("model", scattered())])
@@ -402,8 +402,8 @@ fn packages() -> Vec<(&'static str, TestPackage)> {
     ]
 }
 
-const PROMPT: [i32; 3] = [1, 0, 2];
-const SUMS: [i32; 8] = [3, 6, 12, 24, 48, 96, 192, 384];
+pub const PROMPT: [i32; 3] = [1, 0, 2];
+pub const SUMS: [i32; 8] = [3, 6, 12, 24, 48, 96, 192, 384];
 
 #[test]
 #[ignore = "writes what tests/check_with_onnxruntime.py reads"]

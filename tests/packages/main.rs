@@ -8,4 +8,6 @@ mod mixes;
 mod modalities;
 mod nested;
 mod positions;
+mod sessions;
 mod states;
+mod texts;

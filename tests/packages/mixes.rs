@@ -28,6 +28,12 @@ impl TestPackage {
         TestPackage { files, components }
     }
 
+    /// The same with a file more.
+    pub fn with_file(mut self, name: &str, bytes: SharedBytes) -> Self {
+        self.files.push((name.to_owned(), bytes));
+        self
+    }
+
     /// The same with another graph for a component.
     pub fn with_model(mut self, component: &str, model: Vec<u8>) -> Self {
         let file = format!("{component}.onnx");

@@ -68,11 +68,11 @@ fn model() -> Vec<u8> {
         .encode()
 }
 
-fn package() -> TestPackage {
+pub fn package() -> TestPackage {
     TestPackage::new(METADATA, vec![("model", model())])
 }
 
-fn continuation(tokens: &[i32], count: usize) -> Vec<i32> {
+pub fn continuation(tokens: &[i32], count: usize) -> Vec<i32> {
     let mut tokens = tokens.to_vec();
     let start = tokens.len();
     for _ in 0..count {
@@ -83,7 +83,7 @@ fn continuation(tokens: &[i32], count: usize) -> Vec<i32> {
     tokens.split_off(start)
 }
 
-const PROMPT: [i32; 3] = [5, 2, 3];
+pub const PROMPT: [i32; 3] = [5, 2, 3];
 const TOKENS: [i32; 5] = [7, 0, 1, 3, 1];
 
 #[test]

@@ -16,6 +16,7 @@ mod processors;
 mod sampling;
 mod schedulers;
 mod sounds;
+mod speculation;
 mod split_decoders;
 mod step_loop;
 mod tiny;

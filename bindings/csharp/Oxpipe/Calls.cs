@@ -49,24 +49,30 @@ namespace Oxpipe
                 {
                     return new OxpipeException((Status)status, Text(NativeMethods.oxp_status_name(status)));
                 }
-                ulong length;
-                byte* text = NativeMethods.oxp_error_get_message(error, &length);
-                string message = Text(text, length);
-                text = NativeMethods.oxp_error_get_component(error, &length);
-                string component = Text(text, length);
-                text = NativeMethods.oxp_error_get_port(error, &length);
-                string port = Text(text, length);
-                text = NativeMethods.oxp_error_get_node(error, &length);
-                string node = Text(text, length);
-                text = NativeMethods.oxp_error_get_file(error, &length);
-                string file = Text(text, length);
-                var code = (Status)NativeMethods.oxp_error_get_code(error);
-                return new OxpipeException(code, message, component, port, node, file);
+                return Described(error);
             }
             finally
             {
                 NativeMethods.oxp_error_free(error);
             }
+        }
+
+        /// <summary>The exception that an error object is, which stays.</summary>
+        internal static OxpipeException Described(oxp_error* error)
+        {
+            ulong length;
+            byte* text = NativeMethods.oxp_error_get_message(error, &length);
+            string message = Text(text, length);
+            text = NativeMethods.oxp_error_get_component(error, &length);
+            string component = Text(text, length);
+            text = NativeMethods.oxp_error_get_port(error, &length);
+            string port = Text(text, length);
+            text = NativeMethods.oxp_error_get_node(error, &length);
+            string node = Text(text, length);
+            text = NativeMethods.oxp_error_get_file(error, &length);
+            string file = Text(text, length);
+            var code = (Status)NativeMethods.oxp_error_get_code(error);
+            return new OxpipeException(code, message, component, port, node, file);
         }
 
         internal static string Text(byte* text, ulong length)

@@ -87,6 +87,15 @@ namespace Oxpipe
         }
     }
 
+    internal sealed unsafe class BatchHandle : OxpipeHandle
+    {
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.oxp_batch_free((oxp_batch*)handle);
+            return true;
+        }
+    }
+
     internal sealed unsafe class TokenizerHandle : OxpipeHandle
     {
         protected override bool ReleaseHandle()

@@ -171,6 +171,10 @@ namespace Oxpipe
             Prefill = Times.FromNanoseconds(stats.prefill_ns);
             Decode = Times.FromNanoseconds(stats.decode_ns);
             KvBytes = checked((long)stats.kv_bytes);
+            ReusedTokens = checked((long)stats.reused_tokens);
+            ProposedTokens = checked((long)stats.proposed_tokens);
+            AcceptedTokens = checked((long)stats.accepted_tokens);
+            Passes = checked((long)stats.passes);
         }
 
         public FinishReason FinishReason { get; }
@@ -192,6 +196,18 @@ namespace Oxpipe
 
         /// <summary>Bytes that the KV buffers take, in use or reserved.</summary>
         public long KvBytes { get; }
+
+        /// <summary>Tokens that did not run because another run of the pipeline had begun with them.</summary>
+        public long ReusedTokens { get; }
+
+        /// <summary>Tokens that speculation has proposed.</summary>
+        public long ProposedTokens { get; }
+
+        /// <summary>Those of them that the run chose.</summary>
+        public long AcceptedTokens { get; }
+
+        /// <summary>Passes of the decoder.</summary>
+        public long Passes { get; }
     }
 
     internal static class Times

@@ -623,6 +623,10 @@ namespace Oxpipe
         public ulong prefill_ns;
         public ulong decode_ns;
         public ulong kv_bytes;
+        public ulong reused_tokens;
+        public ulong proposed_tokens;
+        public ulong accepted_tokens;
+        public ulong passes;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -203,10 +203,92 @@ namespace Oxpipe
             }
         }
 
+        /// <summary>"embeddings": the vector of each text, float [count, width].</summary>
+        public Outputs Embed(
+            IReadOnlyList<string> texts, CancellationToken cancellationToken = default(CancellationToken))
+        {
+            return Read(texts, false, cancellationToken);
+        }
+
+        /// <summary>"scores": those of each class for each text, float [count, classes].</summary>
+        public Outputs Classify(
+            IReadOnlyList<string> texts, CancellationToken cancellationToken = default(CancellationToken))
+        {
+            return Read(texts, true, cancellationToken);
+        }
+
+        /// <summary>The names of the classes; none where the package has none.</summary>
+        public IReadOnlyList<string> Labels
+        {
+            get
+            {
+                using (var lease = new Lease(Handle))
+                {
+                    var pipeline = (oxp_pipeline*)lease.Pointer;
+                    ulong count;
+                    oxp_error* failure;
+                    Calls.Check(NativeMethods.oxp_pipeline_get_label_count(pipeline, &count, &failure), failure);
+                    var labels = new string[checked((int)count)];
+                    for (int index = 0; index < labels.Length; index++)
+                    {
+                        ulong at = (ulong)index;
+                        labels[index] =
+                            Calls.CopyText((byte* buffer, ulong capacity, ulong* needed, oxp_error** error) =>
+                                NativeMethods.oxp_pipeline_label_copy(pipeline, at, buffer, capacity, needed, error));
+                    }
+                    return labels;
+                }
+            }
+        }
+
+        private Outputs Read(IReadOnlyList<string> texts, bool classes, CancellationToken cancellationToken)
+        {
+            var outputs = new Outputs();
+            using (var cancel = new CancelScope(cancellationToken))
+            using (var lease = new Lease(Handle))
+            using (var pins = new Pins())
+            {
+                var pipeline = (oxp_pipeline*)lease.Pointer;
+                int count = texts.Count;
+                var starts = (byte**)pins.Block((long)(count + 1) * sizeof(byte*));
+                var lengths = (ulong*)pins.Block((long)(count + 1) * sizeof(ulong));
+                for (int index = 0; index < count; index++)
+                {
+                    ulong length;
+                    starts[index] = pins.Text(texts[index], out length);
+                    lengths[index] = length;
+                }
+                oxp_outputs* made;
+                oxp_error* error;
+                int status = classes
+                    ? NativeMethods.oxp_pipeline_classify(
+                        pipeline, starts, lengths, (ulong)count, &made, cancel.Pointer, &error)
+                    : NativeMethods.oxp_pipeline_embed(
+                        pipeline, starts, lengths, (ulong)count, &made, cancel.Pointer, &error);
+                Calls.Check(status, error, cancellationToken);
+                outputs.Handle.Own(made);
+            }
+            return outputs;
+        }
+
         /// <summary>Makes a run, without tokens or inputs.</summary>
         public Run CreateRun(RunOptions options = null)
         {
             return new Run(this, options);
+        }
+
+        /// <summary>
+        /// A run of what Run.Save gave, of the same package and with the same options but for "max_tokens".
+        /// </summary>
+        public Run LoadRun(ReadOnlySpan<byte> state, RunOptions options = null)
+        {
+            return Run.Load(this, state, options);
+        }
+
+        /// <summary>A batch of runs of this pipeline, without any yet.</summary>
+        public Batch CreateBatch()
+        {
+            return new Batch(this);
         }
 
         /// <summary>The package's tokenizer.</summary>

@@ -58,6 +58,30 @@ namespace Oxpipe
             }
         }
 
+        private Run(Pipeline pipeline, oxp_run* made)
+        {
+            Pipeline = pipeline;
+            handle.Own(made);
+        }
+
+        internal static Run Load(Pipeline pipeline, ReadOnlySpan<byte> state, RunOptions options)
+        {
+            using (var pipelineLease = new Lease(pipeline.Handle))
+            using (var optionsLease = new Lease(options?.Handle))
+            fixed (byte* bytes = &MemoryMarshal.GetReference(state))
+            {
+                oxp_run* made;
+                oxp_error* error;
+                int status = NativeMethods.oxp_run_load(
+                    (oxp_pipeline*)pipelineLease.Pointer, (oxp_options*)optionsLease.Pointer, bytes,
+                    (ulong)state.Length, &made, &error);
+                Calls.Check(status, error);
+                return new Run(pipeline, made);
+            }
+        }
+
+        internal RunHandle Handle => handle;
+
         /// <summary>What it is a run of. It may be disposed of before the run.</summary>
         public Pipeline Pipeline { get; }
 
@@ -387,6 +411,50 @@ namespace Oxpipe
             {
                 oxp_error* error;
                 Calls.Check(NativeMethods.oxp_run_rewind(call.Run, (ulong)length, &error), error);
+            }
+        }
+
+        /// <summary>
+        /// A run that goes on from where this one is, with its tokens, inputs, values and options. Both
+        /// then go their own ways.
+        /// </summary>
+        public Run Fork()
+        {
+            using (var call = new Call(this))
+            {
+                oxp_run* made;
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_fork(call.Run, &made, &error), error);
+                return new Run(Pipeline, made);
+            }
+        }
+
+        /// <summary>Has a smaller model of the same vocabulary guess what this run chooses.</summary>
+        public void SetDraft(Pipeline draft)
+        {
+            using (var call = new Call(this))
+            using (var lease = new Lease(draft.Handle))
+            {
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_set_draft(call.Run, (oxp_pipeline*)lease.Pointer, &error), error);
+            }
+        }
+
+        /// <summary>All that the run is, as bytes, for Pipeline.LoadRun.</summary>
+        public byte[] Save()
+        {
+            using (var call = new Call(this))
+            {
+                ulong needed;
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_save_copy(call.Run, null, 0, &needed, &error), error);
+                var bytes = new byte[checked((int)needed)];
+                fixed (byte* to = bytes)
+                {
+                    int status = NativeMethods.oxp_run_save_copy(call.Run, to, (ulong)bytes.Length, &needed, &error);
+                    Calls.Check(status, error);
+                }
+                return bytes;
             }
         }
 

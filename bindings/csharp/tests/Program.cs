@@ -24,6 +24,9 @@ static class Program
             case "streams":
                 StreamTests.Run(arguments[2], arguments[3], backend).GetAwaiter().GetResult();
                 break;
+            case "embeddings":
+                EmbeddingTests.Run(arguments[2], backend);
+                break;
             case "text":
                 TextTests.Run(arguments[2], backend);
                 break;

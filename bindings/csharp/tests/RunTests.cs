@@ -25,6 +25,58 @@ static class RunTests
             Overlap();
             HostsChoice();
             Beams();
+            Forks();
+            Batches();
+        }
+    }
+
+    private static void Batches()
+    {
+        using (Batch batch = pipeline.CreateBatch())
+        using (Run one = Start(pipeline))
+        using (Run two = Start(pipeline))
+        {
+            batch.Add(one);
+            batch.Add(two);
+            Check.Equal(batch.Step().Count, 2);
+            batch.Remove(one);
+            Check.Equal(batch.Count, 1);
+            Check.Equal(batch.Step()[0].Run, two);
+            batch.Add(one);
+            while (batch.Count > 0)
+            {
+                foreach (BatchStep step in batch.Step())
+                {
+                    Check.That(step.Error == null && step.Event.Token >= 5);
+                }
+            }
+            Check.Same(one.GetTokens(), new[] { 3, 4, 5, 6, 7 });
+            Check.Same(two.GetTokens(), new[] { 3, 4, 5, 6, 7 });
+            Check.Fails(Status.InvalidState, "not in the batch", () => batch.Remove(one));
+        }
+    }
+
+    private static void Forks()
+    {
+        using (Run run = Start(pipeline))
+        {
+            run.Step();
+            byte[] state;
+            using (Run fork = run.Fork())
+            {
+                state = run.Save();
+                run.Rewind(1);
+                Check.Equal(fork.Step().Token, 5);
+            }
+            using (Run loaded = pipeline.LoadRun(state))
+            {
+                Check.Same(loaded.GetTokens(), new[] { 3, 4 });
+                Check.Equal(loaded.Step().Token, 5);
+                Check.Equal(loaded.Stats.ReusedTokens, 0);
+            }
+            Check.Equal(run.Step().Token, 4);
+            state[40] ^= 1;
+            Check.Fails(Status.InvalidArgument, "check differs", () => pipeline.LoadRun(state));
         }
     }
 

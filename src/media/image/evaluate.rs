@@ -14,6 +14,21 @@ pub struct Prepared {
     pub summary: ImageSummary,
 }
 
+impl Prepared {
+    /// An image of which only is known how many pieces it came to.
+    pub fn of_summary(summary: ImageSummary) -> Self {
+        Prepared {
+            values: Vec::new(),
+            summary,
+        }
+    }
+
+    /// Whether there is more of it than a summary.
+    pub fn is_whole(&self) -> bool {
+        !self.values.is_empty()
+    }
+}
+
 /// How many pieces an image came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageSummary {

@@ -1,0 +1,351 @@
+//! Runs that go on from others: forks, saved states, prefixes that were computed before. Whatever a
+//! run goes on from, its tokens are those of one that did all by itself.
+
+use oxpipe::component::RunControl;
+use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings, Speculation};
+use oxpipe::runtime::BackendChoice;
+use twox_hash::XxHash3_128;
+
+use super::caches::{PROMPT, SUMS};
+use super::mixes::{TestPackage, backends, steps};
+use super::{caches, states};
+
+fn start(pipeline: &Pipeline, prompt: &[i32]) -> Run {
+    let mut run = Run::new(pipeline, &RunSettings::default()).unwrap();
+    run.append_tokens(prompt).unwrap();
+    run
+}
+
+/// Packages, a prompt, and the tokens that follow it.
+fn packages() -> Vec<(String, TestPackage, Vec<i32>, Vec<i32>)> {
+    let mut packages = Vec::new();
+    for (name, package) in caches::packages() {
+        packages.push((name.to_owned(), package, PROMPT.to_vec(), SUMS.to_vec()));
+    }
+    let (prompt, tokens) = (states::PROMPT, states::continuation(&states::PROMPT, 8));
+    packages.push(("states".to_owned(), states::package(), prompt.to_vec(), tokens));
+    packages
+}
+
+#[test]
+fn forks_and_saved_runs_go_on_as_the_run_does() {
+    for (name, package, prompt, tokens) in packages() {
+        package.for_each_mix(|pipeline| {
+            for taken in 0..5 {
+                let mut run = start(pipeline, &prompt);
+                assert_eq!(steps(&mut run, taken), tokens[..taken]);
+                let mut fork = run.fork().unwrap();
+                let bytes = run.save().unwrap();
+                let mut loaded = Run::load(pipeline, &RunSettings::default(), &bytes).unwrap();
+                assert_eq!(loaded.save().unwrap(), bytes, "{name} after {taken}");
+                let mut second = fork.fork().unwrap();
+                for &token in &tokens[taken..7] {
+                    for (who, run) in [("fork", &mut fork), ("loaded", &mut loaded), ("run", &mut run)] {
+                        assert_eq!(steps(run, 1), [token], "{name}: {who} after {taken}");
+                    }
+                }
+                assert_eq!(steps(&mut second, 7 - taken), tokens[taken..7], "{name}");
+                assert_eq!(run.stats().generated_tokens, loaded.stats().generated_tokens);
+            }
+        });
+    }
+}
+
+#[test]
+fn what_one_run_does_its_fork_does_not_see() {
+    for (name, package, prompt, tokens) in packages() {
+        package.for_each_mix(|pipeline| {
+            let mut run = start(pipeline, &prompt);
+            steps(&mut run, 3);
+            let mut fork = run.fork().unwrap();
+            // Back, on by other tokens, and over the rows that both had.
+            fork.rewind(2).unwrap();
+            fork.append_tokens(&[4, 1, 6]).unwrap();
+            let mut alone = start(pipeline, &[&prompt[..2], &[4, 1, 6]].concat());
+            assert_eq!(steps(&mut fork, 2), steps(&mut alone, 2), "{name}");
+            assert_eq!(steps(&mut run, 4), tokens[3..7], "{name}");
+            drop(run);
+            assert_eq!(steps(&mut fork, 1), steps(&mut alone, 1), "{name}");
+        });
+    }
+}
+
+#[test]
+fn a_state_goes_on_on_another_backend() {
+    for (name, package, prompt, tokens) in packages() {
+        let pipelines: Vec<Pipeline> = backends()
+            .into_iter()
+            .map(|backend| {
+                let options = PipelineOptions {
+                    backend: Some(backend),
+                    ..PipelineOptions::default()
+                };
+                package.open(&options).unwrap()
+            })
+            .collect();
+        for from in &pipelines {
+            for to in &pipelines {
+                let mut run = start(from, &prompt);
+                steps(&mut run, 3);
+                let bytes = run.save().unwrap();
+                let mut loaded = Run::load(to, &RunSettings::default(), &bytes).unwrap();
+                assert_eq!(steps(&mut loaded, 4), tokens[3..7], "{name}");
+            }
+        }
+    }
+}
+
+fn refusal(pipeline: &Pipeline, settings: &RunSettings, bytes: &[u8]) -> String {
+    let error = Run::load(pipeline, settings, bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_state_of_another_package_or_other_settings_is_refused() {
+    let options = PipelineOptions {
+        backend: Some(backends()[0]),
+        ..PipelineOptions::default()
+    };
+    let all = packages();
+    let (_, package, prompt, _) = &all[0];
+    let pipeline = package.open(&options).unwrap();
+    let mut run = start(&pipeline, prompt);
+    steps(&mut run, 2);
+    let bytes = run.save().unwrap();
+
+    let other = states::package().open(&options).unwrap();
+    let message = refusal(&other, &RunSettings::default(), &bytes);
+    assert!(
+        message.contains("it is of the autoregressive package of model ["),
+        "{message}"
+    );
+    assert!(
+        message.contains("and this is the autoregressive package of model ["),
+        "{message}"
+    );
+
+    let settings = RunSettings {
+        chunk_size: Some(2),
+        ..RunSettings::default()
+    };
+    let message = refusal(&pipeline, &settings, &bytes);
+    assert!(
+        message.contains("chunk_size = (default)") && message.contains("chunk_size = 2"),
+        "{message}"
+    );
+    let settings = RunSettings {
+        max_tokens: Some(3),
+        ..RunSettings::default()
+    };
+    let mut loaded = Run::load(&pipeline, &settings, &bytes).unwrap();
+    let event = loaded.step(&RunControl::default()).unwrap();
+    assert!(event.finish.is_some());
+}
+
+/// Makes the header fit what was done to the bytes behind it.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let check = XxHash3_128::oneshot(&bytes[40..]).to_le_bytes();
+    let len = (bytes.len() as u64 - 40).to_le_bytes();
+    bytes[16..24].copy_from_slice(&len);
+    bytes[24..40].copy_from_slice(&check);
+    bytes
+}
+
+#[test]
+fn bytes_that_are_no_state_are_refused() {
+    let options = PipelineOptions {
+        backend: Some(backends()[0]),
+        ..PipelineOptions::default()
+    };
+    for (name, package, prompt, _) in [packages().swap_remove(0), packages().pop().unwrap()] {
+        let pipeline = package.open(&options).unwrap();
+        let settings = RunSettings::default();
+        let mut run = start(&pipeline, &prompt);
+        steps(&mut run, 2);
+        let bytes = run.save().unwrap();
+        // Every place of what comes first, and some of the values behind it.
+        let places = || (0..bytes.len()).filter(|&at| at < 600 || at % 61 == 0);
+        for len in places() {
+            refusal(&pipeline, &settings, &bytes[..len]);
+            if len >= 40 {
+                // Cut off by somebody who knows how to write the header.
+                let message = refusal(&pipeline, &settings, &sealed(bytes[..len].to_vec()));
+                assert!(message.contains("cannot load the state"), "{message}");
+            }
+        }
+        refusal(&pipeline, &settings, &[&bytes[..], &[0]].concat());
+        refusal(&pipeline, &settings, &sealed([&bytes[..], &[0]].concat()));
+        let mut newer = bytes.clone();
+        newer[8] = 9;
+        assert!(refusal(&pipeline, &settings, &newer).contains("version 9"));
+        for at in places() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            refusal(&pipeline, &settings, &damaged);
+            // Written on purpose: an error, or a run that is good for something.
+            for value in [0, 0xff, damaged[at]] {
+                let mut written = bytes.clone();
+                written[at] = value;
+                if at < 40 {
+                    continue;
+                }
+                if let Ok(mut run) = Run::load(&pipeline, &settings, &sealed(written)) {
+                    for _ in 0..2 {
+                        let _ = run.step(&RunControl::default());
+                    }
+                    let _ = run.rewind(1);
+                    let _ = run.step(&RunControl::default());
+                }
+            }
+        }
+        assert!(!name.is_empty());
+    }
+}
+
+fn with_prefixes(package: &TestPackage, backend: BackendChoice, bytes: u64) -> Pipeline {
+    let options = PipelineOptions {
+        backend: Some(backend),
+        prefix_cache_bytes: bytes,
+        ..PipelineOptions::default()
+    };
+    package.open(&options).unwrap()
+}
+
+#[test]
+fn runs_that_begin_alike_compute_that_once() {
+    for (name, package, prompt, tokens) in packages() {
+        let recurrent = name == "states";
+        for backend in backends() {
+            let pipeline = with_prefixes(&package, backend, 1 << 20);
+            let mut first = start(&pipeline, &prompt);
+            assert_eq!(steps(&mut first, 4), tokens[..4]);
+            assert_eq!(first.stats().reused_tokens, 0, "{name}");
+            // The same prompt, while the first run is still there: all but its last token.
+            let mut second = start(&pipeline, &prompt);
+            assert_eq!(steps(&mut second, 4), tokens[..4], "{name}");
+            let reused = if recurrent { 0 } else { prompt.len() as u64 - 1 };
+            assert_eq!(second.stats().reused_tokens, reused, "{name}");
+            // What the first run came to, and something behind it.
+            let all = first.tokens().to_vec();
+            drop(first);
+            let mut third = start(&pipeline, &[&all[..], &[3, 1]].concat());
+            let off = Run::new(
+                &package.open(&PipelineOptions::default()).unwrap(),
+                &RunSettings::default(),
+            );
+            let mut alone = off.unwrap();
+            alone.append_tokens(&[&all[..], &[3, 1]].concat()).unwrap();
+            assert_eq!(steps(&mut third, 3), steps(&mut alone, 3), "{name}");
+            assert_eq!(third.stats().reused_tokens, all.len() as u64 - 1, "{name}");
+            // Another beginning.
+            let mut fourth = start(&pipeline, &[5, 5]);
+            steps(&mut fourth, 1);
+            assert_eq!(fourth.stats().reused_tokens, 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn prefixes_stay_within_their_bytes() {
+    let mut packages = packages().into_iter();
+    let (_, package, ..) = packages.find(|(name, ..)| name == "append").unwrap();
+    for backend in backends() {
+        // A token takes 64 bytes of keys and values, and 4 more.
+        let pipeline = with_prefixes(&package, backend, 1000);
+        let tokens = |first: i32| -> Vec<i32> { (0..6).map(|n| first + n).collect() };
+        for first in [1, 2, 3] {
+            let mut run = start(&pipeline, &tokens(first));
+            steps(&mut run, 1);
+            assert_eq!(run.stats().reused_tokens, 0);
+        }
+        // The least recently used is gone, the others are there.
+        for (first, reused) in [(3, 5), (2, 5), (1, 0)] {
+            let mut run = start(&pipeline, &tokens(first));
+            steps(&mut run, 1);
+            assert_eq!(run.stats().reused_tokens, reused, "{backend:?}: {first}");
+        }
+        let none = with_prefixes(&package, backend, 0);
+        for _ in 0..2 {
+            let mut run = start(&none, &tokens(1));
+            steps(&mut run, 1);
+            assert_eq!(run.stats().reused_tokens, 0);
+        }
+    }
+}
+
+#[test]
+fn runs_that_step_together_have_their_own_tokens() {
+    for (name, package, prompt, _) in packages() {
+        package.for_each_mix(|pipeline| {
+            let prompts = [prompt.clone(), vec![2, 1, 0, 3], vec![1], vec![3, 0]];
+            let alone: Vec<Vec<i32>> = prompts
+                .iter()
+                .map(|prompt| steps(&mut start(pipeline, prompt), 6))
+                .collect();
+            let mut runs: Vec<Run> = prompts.iter().map(|prompt| start(pipeline, prompt)).collect();
+            let mut tokens = vec![Vec::new(); runs.len()];
+            for round in 0..9 {
+                let mut taking_part = Vec::new();
+                let mut members = Vec::new();
+                // The nth joins in the nth step, and leaves after six.
+                for (index, run) in runs.iter_mut().enumerate() {
+                    if (index..index + 6).contains(&round) {
+                        taking_part.push(index);
+                        members.push(run);
+                    }
+                }
+                let outcomes = Run::step_together(&mut members, &RunControl::default());
+                for (&index, outcome) in taking_part.iter().zip(outcomes) {
+                    tokens[index].extend(outcome.unwrap().token);
+                }
+            }
+            assert_eq!(tokens, alone, "{name}");
+            // A run that is finished says so, and the others step.
+            let settings = RunSettings {
+                max_tokens: Some(1),
+                ..RunSettings::default()
+            };
+            let mut short = Run::new(pipeline, &settings).unwrap();
+            short.append_tokens(&prompts[0]).unwrap();
+            steps(&mut short, 1);
+            let mut other = start(pipeline, &prompts[1]);
+            let outcomes = Run::step_together(&mut [&mut short, &mut other], &RunControl::default());
+            assert_eq!(outcomes[0].as_ref().unwrap_err().kind(), ErrorKind::InvalidState);
+            assert_eq!(outcomes[1].as_ref().unwrap().token, Some(alone[1][0]));
+        });
+    }
+}
+
+#[test]
+fn speculation_needs_caches_that_go_back() {
+    let pipeline = states::package().open(&PipelineOptions::default()).unwrap();
+    let settings = RunSettings {
+        speculation: Speculation::PromptLookup,
+        ..RunSettings::default()
+    };
+    let error = Run::new(&pipeline, &settings).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("recurrent state"), "{error}");
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    assert!(
+        run.set_draft(&pipeline)
+            .unwrap_err()
+            .to_string()
+            .contains("recurrent state")
+    );
+
+    let (_, package, ..) = packages().swap_remove(0);
+    let pipeline = package.open(&PipelineOptions::default()).unwrap();
+    let settings = RunSettings {
+        speculation: Speculation::PromptLookup,
+        speculation_tokens: 9,
+        ..RunSettings::default()
+    };
+    let error = Run::new(&pipeline, &settings).unwrap_err().to_string();
+    assert!(error.contains("1 to 7"), "{error}");
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    let small = states::package().open(&PipelineOptions::default()).unwrap();
+    let error = run.set_draft(&small).unwrap_err().to_string();
+    assert!(error.contains("8 tokens") && error.contains("1000"), "{error}");
+}
