@@ -534,6 +534,13 @@
 #define OXP_TOKEN_SEP 5
 
 /**
+ * Runs of one pipeline that are stepped together, so that weights are read once for all of them.
+ * Each run has the tokens that it has alone, whoever else is in the batch. Runs join and leave
+ * at any time. Shared: any thread, any calls at once, but one oxp_batch_step at a time.
+ */
+typedef struct oxp_batch oxp_batch;
+
+/**
  * Asks a long call, on whatever thread, to end early with OXP_ERR_CANCELLED. One object
  * may be given to any number of calls. Shared: any thread, any number at once.
  */
@@ -891,6 +898,18 @@ typedef struct oxp_event {
  * `event` is borrowed until it returns. Calls on the run itself fail with OXP_ERR_BUSY.
  */
 typedef int32_t (*oxp_event_fn)(void *user_data, const oxp_event *event);
+
+/**
+ * Told what a step of a batch did with one of its runs, on the calling thread. `run` is the handle
+ * that was added. `event` is what the step did, or NULL where it failed, for which `error` says why
+ * (else NULL); both are borrowed until this returns. Returns 0 to go on; anything else ends the call
+ * with OXP_ERR_CANCELLED when all runs have been told of. Calls on the run itself fail with
+ * OXP_ERR_BUSY; to add and to remove is fine.
+ */
+typedef int32_t (*oxp_batch_fn)(void *user_data,
+                                oxp_run *run,
+                                const oxp_event *event,
+                                const oxp_error *error);
 
 /** What a run has done. */
 typedef struct oxp_run_stats {
@@ -1658,6 +1677,129 @@ oxp_status oxp_run_set_constraint(oxp_run *run,
                                   oxp_error **err);
 
 /**
+ * Makes a run that goes on from where `run` is, with its tokens, inputs, values, constraint and options; free
+ * it with oxp_run_free. Both then go their own ways, each by the tokens that it would have had
+ * alone. It takes next to no time and memory: KV, states, inputs and outputs are shared until one
+ * of the runs writes to them. The hook and the sampler of a host (oxp_run_set_logits_hook) stay with
+ * `run` alone. The first step of whichever run steps first copies its KV; the other
+ * keeps what there was.
+ *
+ * Errors: OXP_ERR_OUT_OF_MEMORY, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_fork(oxp_run *run,
+                        oxp_run **fork,
+                        oxp_error **err);
+
+/**
+ * Has the model of another pipeline guess what this run chooses: a smaller one of the same
+ * vocabulary. Its guesses, "speculation_tokens" a pass, are fed behind the run's last token, and kept
+ * as far as they are what the run chooses: its tokens are the same, greedy or drawn, in fewer passes.
+ * The run keeps the pipeline alive. A loaded run has no draft until it is set again. A KV cache that
+ * is looked at between steps may have rows of guesses behind those of the tokens.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (another vocabulary, no token loop, caches that do not go back),
+ * OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_set_draft(oxp_run *run,
+                             oxp_pipeline *pipeline,
+                             oxp_error **err);
+
+/**
+ * All that the run is, as bytes: tokens, KV, states, inputs, outputs, its constraint and what its
+ * sampler remembers, into
+ * `buffer` of `capacity` bytes; `needed` gets their number. Too small a buffer is left untouched;
+ * NULL with capacity 0 asks. oxp_run_load makes a run of them. They are checked, but not
+ * encrypted, and hold what the conversation was about.
+ *
+ * Errors: OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_save_copy(oxp_run *run,
+                             void *buffer,
+                             uint64_t capacity,
+                             uint64_t *needed,
+                             oxp_error **err);
+
+/**
+ * Makes a run of what oxp_run_save_copy gave, `state_size` bytes at
+ * `state`; free it with oxp_run_free.
+ * It goes on by the tokens that the run would have had. The pipeline is of the same package, with
+ * caches of the same types; which backends run its components makes no difference. `options`, which
+ * may be NULL, are of kind OXP_OPTIONS_RUN and the same as those of the run, but for "max_tokens" and
+ * "timeout_ms". Images that were added are there as the inputs that they became; to add another
+ * one, clear them and rewind before them.
+ *
+ * The bytes may come from anywhere: what is cut off, damaged, or of another version, package or
+ * setting is an error that says so.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (`state`), OXP_ERR_OUT_OF_MEMORY, and as oxp_run_create.
+ */
+oxp_status oxp_run_load(oxp_pipeline *pipeline,
+                        const oxp_options *options,
+                        const void *state,
+                        uint64_t state_size,
+                        oxp_run **run,
+                        oxp_error **err);
+
+/**
+ * Makes a batch of runs of a pipeline, without any yet; free it with oxp_batch_free.
+ *
+ * Errors: OXP_ERR_INVALID_HANDLE, OXP_ERR_NULL_POINTER.
+ */
+oxp_status oxp_batch_create(oxp_pipeline *pipeline,
+                            oxp_batch **batch,
+                            oxp_error **err);
+
+/** Frees a batch; its runs stay. NULL and what is no live batch are ignored. */
+void oxp_batch_free(oxp_batch *batch);
+
+/**
+ * Adds a run of the batch's pipeline: the next step takes it along. It stays the caller's, who may
+ * use it between steps as any other; a batch that holds it keeps it alive. From any thread, also while
+ * a step is under way.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (a run of another pipeline), OXP_ERR_INVALID_STATE (it is in the
+ * batch), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY (another call uses the run).
+ */
+oxp_status oxp_batch_add(oxp_batch *batch,
+                         oxp_run *run,
+                         oxp_error **err);
+
+/**
+ * Takes a run out of the batch. A step that is under way goes on with it, but is its last. From any
+ * thread.
+ *
+ * Errors: OXP_ERR_INVALID_STATE (it is not in the batch), OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_batch_remove(oxp_batch *batch, oxp_run *run, oxp_error **err);
+
+/**
+ * How many runs are in the batch.
+ *
+ * Errors: OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_batch_get_count(oxp_batch *batch, uint64_t *count, oxp_error **err);
+
+/**
+ * Takes a step (oxp_run_step) of every run in the batch, and tells of each; `on_step` may be NULL. A
+ * run that finishes or fails leaves the batch; the others are not touched by that. Runs that another
+ * call is using are left out of this step and stay. `stepped`, which may be NULL, gets how many runs
+ * took a step; none in an empty batch. `cancel` may be NULL, and ends the step for all runs, as each
+ * is; "timeout_ms" of the runs does not count here.
+ *
+ * Runs that have one token to feed take the step together. A prompt, which is many, is its run's
+ * alone: the others wait for it ("chunk_size" keeps what they wait for short, with a step a chunk
+ * no more than with oxp_run_step).
+ *
+ * Errors: OXP_ERR_BUSY (another step is under way), OXP_ERR_CANCELLED, OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_batch_step(oxp_batch *batch,
+                          uint64_t *stepped,
+                          oxp_batch_fn on_step,
+                          void *user_data,
+                          const oxp_cancel *cancel,
+                          oxp_error **err);
+
+/**
  * Sets an input that the request brings, "vision_encoder.pixel_values"; it is checked
  * against the port and copied at once. Another value than before makes the components that
  * depend on it run again. An input that the denoiser of an iterative package loops to is
@@ -2219,6 +2361,65 @@ oxp_status oxp_tool_calls_parse_copy(const oxp_chat_template *chat_template,
                                      uint64_t capacity,
                                      uint64_t *needed,
                                      oxp_error **err);
+
+/**
+ * The vector of each text, for a package that says how its outputs become one: a
+ * sentence-transformers folder, or the section "embedding" of inference_metadata. `texts` are
+ * `count` strings, `text_lens` their lengths in bytes; NULL for text_lens means that all end with a
+ * NUL. `outputs` gets one output, "embeddings", float32 [count, width]; free it with
+ * oxp_outputs_free. Texts are run together, padded, where the graph takes a mask and any number of
+ * them, with the results of each alone. `cancel` may be NULL.
+ *
+ * Errors: OXP_ERR_INVALID_ARGUMENT (the package does not say how, a text has more tokens than the
+ * model takes), OXP_ERR_INVALID_STATE (a text without tokens), OXP_ERR_UNSUPPORTED (no tokenizer),
+ * OXP_ERR_TOKENIZER, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
+ * OXP_ERR_INVALID_UTF8, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_pipeline_embed(const oxp_pipeline *pipeline,
+                              const char *const *texts,
+                              const uint64_t *text_lens,
+                              uint64_t count,
+                              oxp_outputs **outputs,
+                              const oxp_cancel *cancel,
+                              oxp_error **err);
+
+/**
+ * The score of each class for each text, for a classifier. As oxp_pipeline_embed; the output is
+ * "scores", float32 [count, classes], the classes in the order of oxp_pipeline_label_copy. The
+ * scores are probabilities by softmax, or one for each class by sigmoid, or plain numbers, as
+ * problem_type says.
+ *
+ * Errors: as oxp_pipeline_embed.
+ */
+oxp_status oxp_pipeline_classify(const oxp_pipeline *pipeline,
+                                 const char *const *texts,
+                                 const uint64_t *text_lens,
+                                 uint64_t count,
+                                 oxp_outputs **outputs,
+                                 const oxp_cancel *cancel,
+                                 oxp_error **err);
+
+/**
+ * How many classes have names; 0 where the package names none.
+ *
+ * Errors: OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_pipeline_get_label_count(const oxp_pipeline *pipeline,
+                                        uint64_t *count,
+                                        oxp_error **err);
+
+/**
+ * The name of the class at `index`, by the rule of strings out.
+ *
+ * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER,
+ * OXP_ERR_INVALID_HANDLE.
+ */
+oxp_status oxp_pipeline_label_copy(const oxp_pipeline *pipeline,
+                                   uint64_t index,
+                                   char *buffer,
+                                   uint64_t capacity,
+                                   uint64_t *needed,
+                                   oxp_error **err);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -50,7 +50,7 @@ pub fn without_comments(text: &str) -> String {
 }
 
 /// The source files, in the order in which their items stand in the header.
-const SOURCES: [&str; 21] = [
+const SOURCES: [&str; 23] = [
     "version",
     "status",
     "error",
@@ -68,12 +68,14 @@ const SOURCES: [&str; 21] = [
     "pipeline",
     "run",
     "run_constraint",
+    "run_states",
+    "batch",
     "run_values",
     "sampling",
     "run_media",
     "tokenizer",
 ];
-const MORE_SOURCES: [&str; 2] = ["decode_stream", "chat"];
+const MORE_SOURCES: [&str; 3] = ["decode_stream", "chat", "texts"];
 
 pub fn sources() -> impl Iterator<Item = PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi");

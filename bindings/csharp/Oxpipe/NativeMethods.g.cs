@@ -87,6 +87,9 @@ namespace Oxpipe
         internal const uint OXP_TOKEN_SEP = 5;
 
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate int oxp_batch_step_on_step_delegate(void* user_data, oxp_run* run, oxp_event* @event, oxp_error* error);
+
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate int oxp_pipeline_open_memory_progress_delegate(void* user_data, oxp_load_progress* progress);
 
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
@@ -302,6 +305,36 @@ namespace Oxpipe
         [DllImport(__DllName, EntryPoint = "oxp_run_set_constraint", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_set_constraint(oxp_run* run, uint kind, byte* text, ulong text_len, oxp_error** err);
 
+        [DllImport(__DllName, EntryPoint = "oxp_run_fork", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_fork(oxp_run* run, oxp_run** fork, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_run_set_draft", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_set_draft(oxp_run* run, oxp_pipeline* pipeline, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_run_save_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_save_copy(oxp_run* run, void* buffer, ulong capacity, ulong* needed, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_run_load", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_load(oxp_pipeline* pipeline, oxp_options* options, void* state, ulong state_size, oxp_run** run, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_batch_create", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_batch_create(oxp_pipeline* pipeline, oxp_batch** batch, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_batch_free", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern void oxp_batch_free(oxp_batch* batch);
+
+        [DllImport(__DllName, EntryPoint = "oxp_batch_add", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_batch_add(oxp_batch* batch, oxp_run* run, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_batch_remove", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_batch_remove(oxp_batch* batch, oxp_run* run, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_batch_get_count", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_batch_get_count(oxp_batch* batch, ulong* count, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_batch_step", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_batch_step(oxp_batch* batch, ulong* stepped, oxp_batch_step_on_step_delegate on_step, void* user_data, oxp_cancel* cancel, oxp_error** err);
+
         [DllImport(__DllName, EntryPoint = "oxp_run_set_input", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_set_input(oxp_run* run, byte* address, ulong address_len, oxp_tensor_in* tensor, oxp_error** err);
 
@@ -418,6 +451,18 @@ namespace Oxpipe
 
         [DllImport(__DllName, EntryPoint = "oxp_tool_calls_parse_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tool_calls_parse_copy(oxp_chat_template* chat_template, byte* format, ulong format_len, byte* text, ulong text_len, int finished, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_pipeline_embed", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_pipeline_embed(oxp_pipeline* pipeline, byte** texts, ulong* text_lens, ulong count, oxp_outputs** outputs, oxp_cancel* cancel, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_pipeline_classify", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_pipeline_classify(oxp_pipeline* pipeline, byte** texts, ulong* text_lens, ulong count, oxp_outputs** outputs, oxp_cancel* cancel, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_pipeline_get_label_count", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_pipeline_get_label_count(oxp_pipeline* pipeline, ulong* count, oxp_error** err);
+
+        [DllImport(__DllName, EntryPoint = "oxp_pipeline_label_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_pipeline_label_copy(oxp_pipeline* pipeline, ulong index, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
 
     }
 
@@ -610,6 +655,11 @@ namespace Oxpipe
         public long* codes;
         public ulong code_count;
         public ulong text_offset;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe partial struct oxp_batch
+    {
     }
 
     [StructLayout(LayoutKind.Sequential)]
