@@ -218,7 +218,7 @@ int main(void)
     good(run, "json_whitespace", "0");
     bad(run, "json_whitespace", "1001", "from 0 to 1000");
     bad(run, "skip_special_tokens", "0", "\"true\" or \"false\"");
-    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, num_steps, start_step, add_noise, guidance_scale, seed, timeout_ms, max_length, stop_strings, keep_stop_string, stop_tokens, skip_special_tokens, json_whitespace, do_sample, min_length, min_new_tokens, repetition_penalty");
+    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, num_steps, start_step, add_noise, guidance_scale, seed, timeout_ms, max_length, stop_strings, keep_stop_string, stop_tokens, skip_special_tokens, json_whitespace, speculation, speculation_tokens, do_sample, min_length, min_new_tokens, repetition_penalty");
     sampling(run);
 
     /* Keys and values by length: what is behind them does not count. */

@@ -11,7 +11,7 @@ static const float *numbers(oxp_outputs *outputs, const char *name, int64_t rows
     OK(oxp_outputs_get(outputs, name, NT, &tensor, ERR));
     if (!CHECK(tensor.rank == 2 && tensor.shape[0] == rows && tensor.shape[1] == width))
         return nothing;
-    return tensor.data;
+    return (const float *)tensor.data;
 }
 
 static void near(float found, double wanted)

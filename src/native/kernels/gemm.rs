@@ -296,14 +296,7 @@ mod tests {
     #[test]
     fn a_few_rows_are_what_each_is_alone() {
         fn check<T: Number>(narrow: impl Fn(f32) -> T, threads: usize) {
-            for (k, n) in [
-                (700, 1500),
-                (576, 192),
-                (30, 40),
-                (300, 5000),
-                (1000, 40),
-                (17, 9),
-            ] {
+            for (k, n) in [(700, 200), (90, 4200), (30, 40), (600, 40), (17, 9)] {
                 for transposed in [false, true] {
                     let b: Vec<T> = noise(k * n, 2).into_iter().map(&narrow).collect();
                     let a: Vec<T> = noise(8 * k, 1).into_iter().map(&narrow).collect();
