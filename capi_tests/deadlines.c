@@ -176,7 +176,7 @@ static void from_a_callback(const char *package)
     MUST(oxp_cancel_create(&stop.cancel, ERR));
     EXPECT(OXP_ERR_CANCELLED, "cancelled",
            oxp_run_generate(run, &reason, stop_at_second, &stop, stop.cancel, ERR));
-    CHECK(stop.told == 2 && reason == OXP_FINISH_NONE);
+    CHECK(stop.told == 2 && reason == OXP_FINISH_CANCELLED);
     OK(oxp_run_tokens_copy(run, found, 8, &count, ERR));
     CHECK(count == 3 && memcmp(found, all, 3 * sizeof *all) == 0);
     OK(oxp_cancel_reset(stop.cancel, ERR));
