@@ -1582,7 +1582,8 @@ oxp_status oxp_run_step(oxp_run *run,
  * Steps until the run is finished. `finish_reason`, which may be NULL, gets an OXP_FINISH_
  * code; when the call fails, OXP_FINISH_CANCELLED or OXP_FINISH_DEADLINE if that ended it, else
  * OXP_FINISH_NONE. `on_event`, which may be NULL, is told each step. `cancel` may be NULL; "timeout_ms"
- * counts over the whole call.
+ * counts over the whole call. With the option "num_beams" above 1 it searches as many beams
+ * instead, and then tells the tokens of the best answer; see oxp_run_sequence_copy.
  *
  * Errors: as oxp_run_step. Steps before the failing one have happened.
  */

@@ -1,4 +1,4 @@
-//! Beam search over a run: each beam is a copy of it, with caches of its own.
+//! Beam search over a run: each beam is a fork of it.
 
 use std::ops::ControlFlow;
 
@@ -82,7 +82,7 @@ impl Run {
         let end_tokens = self.stop.end_tokens.clone();
         let mut search = BeamSearch::new(beams, most);
         let mut running = vec![Beam {
-            run: self.beam()?,
+            run: self.fork()?,
             answer: Vec::new(),
             logprobs: Vec::new(),
             score: 0.0,
@@ -128,27 +128,6 @@ impl Run {
         let best = ended.into_iter().find(|(answer, _)| is_best(answer));
         let logprobs = best.map_or_else(Vec::new, |(_, logprobs)| logprobs);
         Ok((sequences, logprobs))
-    }
-
-    /// Another run that goes on from here, by its own tokens.
-    fn beam(&self) -> Result<Run, PipelineError> {
-        let mut beam = Run::new(&self.pipeline, &self.settings)?;
-        beam.pool = self.pool.copied(&self.pipeline.shared().spec)?;
-        let tokens = self.transcript.tokens();
-        let in_turn = usize::try_from(self.transcript.chosen_in_turn()).unwrap_or(tokens.len());
-        let (before, answer) = tokens.split_at(tokens.len().saturating_sub(in_turn));
-        beam.transcript.append(before);
-        for &token in answer {
-            beam.transcript.choose(token, false)?;
-        }
-        beam.activity.active.clone_from(&self.activity.active);
-        beam.activity.fresh.clone_from(&self.activity.fresh);
-        beam.activity.checked = self.activity.checked;
-        beam.ran = self.ran;
-        beam.logits.clone_from(&self.logits);
-        beam.has_logits = self.has_logits;
-        beam.logits_are_used = self.logits_are_used;
-        Ok(beam)
     }
 
     /// How many tokens may still be chosen.
@@ -206,7 +185,7 @@ impl Beam {
     }
 }
 
-/// The next beams: copies of those that they go on from, the last of each being that one itself.
+/// The next beams: forks of those that they go on from, the last of each being that one itself.
 fn go_on(running: Vec<Beam>, next: &[BeamStep]) -> Result<Vec<Beam>, PipelineError> {
     let mut parents: Vec<Option<Beam>> = running.into_iter().map(Some).collect();
     let mut made = Vec::with_capacity(next.len());
@@ -218,7 +197,7 @@ fn go_on(running: Vec<Beam>, next: &[BeamStep]) -> Result<Vec<Beam>, PipelineErr
         let Some(from) = parent else { continue };
         let (answer, logprobs) = from.with(step.token);
         let run = match again {
-            true => Some(from.run.beam()?),
+            true => Some(from.run.fork()?),
             false => parent.take().map(|parent| parent.run),
         };
         if let Some(mut run) = run {

@@ -226,14 +226,6 @@ impl Cache {
         Ok(())
     }
 
-    /// A cache of copies of the rows, between steps.
-    pub fn copied(&self) -> Result<Cache, TensorError> {
-        let mut copy = Cache::new(self.dtype, &self.shape, self.axis, self.buffer);
-        copy.begin(self.view()?, self.capacity)?;
-        copy.commit();
-        Ok(copy)
-    }
-
     /// Copies rows to memory that is [owned](Self::own) and has room for them.
     fn write_rows(&mut self, rows: &[u8], count: usize) {
         let (row, capacity) = (self.row_bytes(), self.capacity);

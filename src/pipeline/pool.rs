@@ -135,34 +135,6 @@ impl Pool {
         Ok(pool)
     }
 
-    /// A pool of copies of what the steps of a token loop read, between steps.
-    pub fn copied(&self, spec: &PipelineSpec) -> Result<Pool, PipelineError> {
-        let mut pool = Pool::new(spec)?;
-        pool.pictures.clone_from(&self.pictures);
-        for (index, component) in spec.components.iter().enumerate() {
-            let (Some(from), Some(to)) = (self.components.get(index), pool.components.get_mut(index)) else {
-                continue;
-            };
-            let outputs = component.io.outputs.iter().zip(&from.outputs);
-            for ((port, from), to) in outputs.zip(&mut to.outputs) {
-                let copy = from.front.copied();
-                to.front = copy.map_err(|error| at_port(component, port, error))?;
-            }
-            let requests = component.io.inputs.iter().zip(&from.requests);
-            for ((port, from), to) in requests.zip(&mut to.requests) {
-                *to = from.copied().map_err(|error| at_port(component, port, error))?;
-            }
-            let caches = self.caches.get(index).into_iter().flatten();
-            let places = pool.caches.get_mut(index).into_iter().flatten();
-            for ((port, from), to) in component.io.outputs.iter().zip(caches).zip(places) {
-                if let Some(from) = from {
-                    *to = Some(from.copied().map_err(|error| at_port(component, port, error))?);
-                }
-            }
-        }
-        Ok(pool)
-    }
-
     /// A pool of the same values, between steps. Nothing is copied: what either pool writes it
     /// writes into memory of its own, and a cache takes its rows there first.
     pub fn fork(&mut self) -> Pool {
