@@ -122,6 +122,7 @@ fn tells_calls_components_and_operators_with_their_bytes() {
             let arguments = &runs[at]["args"];
             assert_eq!(arguments["backend"], "native");
             assert_eq!(arguments["threads"], 1);
+            assert_eq!(arguments["calls"], 1);
             assert_eq!(arguments["input_bytes"], input_bytes, "{component} {at}");
             assert_eq!(arguments["output_bytes"], output_bytes, "{component} {at}");
             assert_eq!(
@@ -136,6 +137,29 @@ fn tells_calls_components_and_operators_with_their_bytes() {
                 );
             }
         }
+    }
+}
+
+/// Runs that step together do so with a trace, too: each component's calls are counted, however they
+/// were joined.
+#[test]
+fn tells_calls_that_run_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.json");
+    write_package(folder.path());
+    let mut first = traced_run(folder.path(), &file, BackendChoice::Native);
+    let mut second = Run::new(first.pipeline(), &RunSettings::default()).unwrap();
+    first.append_tokens(&[2]).unwrap();
+    second.append_tokens(&[4]).unwrap();
+    let stepped = Run::step_together(&mut [&mut first, &mut second], &RunControl::default());
+    let tokens: Vec<Option<i32>> = stepped.into_iter().map(|event| event.unwrap().token).collect();
+    assert_eq!(tokens, [Some(3), Some(5)]);
+    drop((first, second));
+    let events = events(&fs::read_to_string(&file).unwrap());
+    for component in ["embedding", DECODER] {
+        let calls = named(&events, "component", component);
+        let calls: u64 = calls.iter().filter_map(|run| run["args"]["calls"].as_u64()).sum();
+        assert_eq!(calls, 2, "{component}: {events:?}");
     }
 }
 

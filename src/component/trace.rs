@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::{
-    Backend, ComponentError, ComponentIo, ComponentSession, InPlaceCache, Input, Output, RunControl, Shape,
-    byte_len,
+    Backend, Call, ComponentError, ComponentIo, ComponentSession, InPlaceCache, Input, Output, RunControl,
+    Shape, byte_len,
 };
 
 /// A file of events. Clones write into the same one, from any thread.
@@ -249,6 +249,37 @@ impl TracedSession {
             threads,
         }
     }
+
+    /// Writes down a run of so many calls together, with the bytes that they read and made.
+    fn complete(&self, began: Duration, calls: usize, bytes: [usize; 2], error: Option<&ComponentError>) {
+        let [read, made] = bytes;
+        let error = error.map(ToString::to_string);
+        let mut arguments = vec![
+            ("backend", TraceArgument::Text(self.session.backend().name())),
+            ("threads", TraceArgument::Number(self.threads as u64)),
+            ("calls", TraceArgument::Number(calls as u64)),
+            ("input_bytes", TraceArgument::Number(read as u64)),
+            ("output_bytes", TraceArgument::Number(made as u64)),
+        ];
+        if let Some(error) = &error {
+            arguments.push(("error", TraceArgument::Text(error)));
+        }
+        let name = match self.session.name() {
+            "" => "session",
+            name => name,
+        };
+        self.trace.complete(COMPONENT, name, began, &arguments);
+    }
+}
+
+/// Bytes that a call reads, and those that it has made.
+fn bytes(inputs: &[Input<'_>], outputs: &[Output<'_>]) -> [usize; 2] {
+    let made = outputs.iter().filter_map(|output| {
+        let (dtype, shape) = output.result.dtype_and_shape()?;
+        byte_len(dtype, shape).ok()
+    });
+    let read = inputs.iter().map(|input| input.value.bytes().len());
+    [read.sum(), made.sum()]
 }
 
 impl ComponentSession for TracedSession {
@@ -296,27 +327,26 @@ impl ComponentSession for TracedSession {
     ) -> Result<(), ComponentError> {
         let began = self.trace.now();
         let result = self.session.execute(inputs, outputs, control);
-        let read: usize = inputs.iter().map(|input| input.value.bytes().len()).sum();
-        let made = outputs.iter().filter_map(|output| {
-            let (dtype, shape) = output.result.dtype_and_shape()?;
-            byte_len(dtype, shape).ok()
-        });
-        let made: usize = made.sum();
-        let error = result.as_ref().err().map(ToString::to_string);
-        let mut arguments = vec![
-            ("backend", TraceArgument::Text(self.session.backend().name())),
-            ("threads", TraceArgument::Number(self.threads as u64)),
-            ("input_bytes", TraceArgument::Number(read as u64)),
-            ("output_bytes", TraceArgument::Number(made as u64)),
-        ];
-        if let Some(error) = &error {
-            arguments.push(("error", TraceArgument::Text(error)));
+        self.complete(began, 1, bytes(inputs, outputs), result.as_ref().err());
+        result
+    }
+
+    fn joins_calls(&self) -> bool {
+        self.session.joins_calls()
+    }
+
+    fn execute_together(
+        &mut self,
+        calls: &mut [Call<'_, '_>],
+        control: &RunControl,
+    ) -> Option<Result<(), ComponentError>> {
+        let began = self.trace.now();
+        let result = self.session.execute_together(calls, control);
+        if let Some(result) = &result {
+            let each = calls.iter().map(|call| bytes(call.inputs, call.outputs));
+            let all = each.fold([0, 0], |[read, made], [more, and]| [read + more, made + and]);
+            self.complete(began, calls.len(), all, result.as_ref().err());
         }
-        let name = match self.session.name() {
-            "" => "session",
-            name => name,
-        };
-        self.trace.complete(COMPONENT, name, began, &arguments);
         result
     }
 }
