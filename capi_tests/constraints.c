@@ -95,6 +95,39 @@ static void forced(void)
     oxp_run_free(run);
 }
 
+/* A fork and a run that was saved go on by the grammar from where they are, whenever it was set. */
+static void kept(void)
+{
+    oxp_run *run = start("true"), *fork = NULL, *loaded = NULL;
+    oxp_options *options = NULL;
+    char *state;
+    uint64_t size = 0;
+    CHECK(step(run, OXP_FINISH_NONE) == 1);
+    set(run, " five( two| four) one");
+    CHECK(step(run, OXP_FINISH_NONE) == 5);
+    OK(oxp_run_fork(run, &fork, ERR));
+    OK(oxp_run_save_copy(run, NULL, 0, &size, ERR));
+    state = (char *)malloc((size_t)size);
+    OK(oxp_run_save_copy(run, state, size, &size, ERR));
+    MUST(oxp_options_create(OXP_OPTIONS_RUN, &options, ERR));
+    MUST(oxp_options_set(options, "max_tokens", NT, "9", NT, ERR));
+    OK(oxp_run_load(pipeline, options, state, size, &loaded, ERR));
+    CHECK(step(run, OXP_FINISH_NONE) == 2);
+    /* Each goes its own way: the fork back to where the grammar begins, the other on. */
+    OK(oxp_run_rewind(fork, 2, ERR));
+    CHECK(step(fork, OXP_FINISH_NONE) == 5);
+    CHECK(step(loaded, OXP_FINISH_NONE) == 2);
+    CHECK(step(loaded, OXP_FINISH_NONE) == 1);
+    CHECK(step(loaded, OXP_FINISH_END_OF_TEXT) == 7);
+    CHECK(step(fork, OXP_FINISH_NONE) == 2);
+    CHECK(step(run, OXP_FINISH_NONE) == 1);
+    free(state);
+    oxp_options_free(options);
+    oxp_run_free(loaded);
+    oxp_run_free(fork);
+    oxp_run_free(run);
+}
+
 static void refused(void)
 {
     oxp_run *run = start("true");
@@ -123,6 +156,7 @@ int main(int argc, char **argv)
     followed();
     switched();
     forced();
+    kept();
     refused();
     oxp_pipeline_free(pipeline);
     return check_result();

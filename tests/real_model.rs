@@ -12,7 +12,9 @@ use std::time::Instant;
 use oxpipe::component::RunControl;
 use oxpipe::generation::FinishReason;
 use oxpipe::package::PackageSource;
-use oxpipe::pipeline::{Pipeline, PipelineOptions, Run, RunSettings, Speculation};
+#[cfg(feature = "native")]
+use oxpipe::pipeline::Speculation;
+use oxpipe::pipeline::{Pipeline, PipelineOptions, Run, RunSettings};
 use oxpipe::runtime::{BackendChoice, Runtime, RuntimeSettings};
 use oxpipe::text::{ChatRequest, ConstraintKind};
 
