@@ -645,6 +645,23 @@ static void forks(void)
     free(bytes);
 }
 
+/* A draft changes no token: here the model is its own. */
+static void drafts(void)
+{
+    static const int32_t whole[5] = {3, 4, 5, 6, 7};
+    oxp_run *run = start("10");
+    oxp_run_stats stats = OXP_RUN_STATS_INIT;
+    uint32_t reason = 99;
+    EXPECT(OXP_ERR_INVALID_HANDLE, "pipeline is NULL", oxp_run_set_draft(run, NULL, ERR));
+    OK(oxp_run_set_draft(run, pipeline, ERR));
+    OK(oxp_run_generate(run, &reason, NULL, NULL, NULL, ERR));
+    CHECK(reason == OXP_FINISH_END_OF_TEXT);
+    tokens_are(run, whole, 5);
+    OK(oxp_run_get_stats(run, &stats, ERR));
+    CHECK(stats.accepted_tokens <= stats.proposed_tokens);
+    oxp_run_free(run);
+}
+
 /* What the callbacks of a batch's steps were told. */
 struct told {
     oxp_run *runs[8];
@@ -756,6 +773,7 @@ int main(int argc, char **argv)
     freed_meanwhile();
     deadlines();
     forks();
+    drafts();
     package = argv[1];
     backend = argv[2];
     batches();
