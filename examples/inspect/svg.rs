@@ -136,11 +136,11 @@ fn edges(description: &Value) -> Vec<Edge<'_>> {
 
 /// The component whose loop makes an input's value, and what that is; none for other inputs.
 fn made_by_a_loop<'a>(description: &'a Value, input: &'a Value) -> Option<(&'a Value, &'a str)> {
-    let what = input["source"].as_str()?;
-    match what {
-        "output_ids" | "output_codes" | "frames" => Some((&description["decoder"], what)),
-        "the loop's result" => Some((&description["iteration"]["denoiser"], what)),
-        _ => None,
+    let source = &input["source"];
+    match source.as_str() {
+        Some(what @ ("output_ids" | "output_codes" | "frames")) => Some((&description["decoder"], what)),
+        Some(_) => None,
+        None => source.get("loop_result").map(|denoiser| (denoiser, "the loop's result")),
     }
 }
 

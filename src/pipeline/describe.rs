@@ -163,7 +163,11 @@ fn input(port: &Port, input: &InputSpec, spec: &PipelineSpec, component: &Compon
         InputSource::Past { output: index } => json!({ "cache": output(index) }),
         InputSource::State { output: index } => json!({ "state": output(index) }),
         InputSource::Loop { .. } => json!("loop"),
-        InputSource::LoopResult { .. } => json!("the loop's result"),
+        InputSource::LoopResult { state } => {
+            let made_by = spec.loop_state(state).map(|(iteration, _)| iteration.denoiser);
+            let denoiser = made_by.and_then(|index| spec.components.get(index));
+            json!({ "loop_result": denoiser.map(|denoiser| &denoiser.name) })
+        }
         InputSource::Edge(from) => {
             let source = spec.components.get(from.component);
             let port = source.and_then(|source| source.io.outputs.get(from.output));
