@@ -62,6 +62,8 @@ finish_release_build() {
 # the tests of one backend alone, and the unit tests of all code, run on code as it is.
 unoptimised=(env CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo test --locked)
 slow=(--skip two_turns_are_the_same --skip a_decode_step_copies --skip lifetimes --skip chat_ --skip answers_of --skip examples::)
+# The real model, on kernels that are not optimised.
+slow+=(--skip answers_follow --skip forks_loaded --skip runs_of_a_batch --skip guesses_change --skip a_prompt_that_begins)
 step "tests, native only" "${unoptimised[@]}" "${native[@]}" -- "${slow[@]}"
 step "tests, ONNX Runtime only" "${unoptimised[@]}" "${ort[@]}" -- --skip answers_of --skip examples::
 step "release build" finish_release_build
