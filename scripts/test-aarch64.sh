@@ -9,17 +9,22 @@
 # It makes a small Debian in third_party/aarch64 with a Rust compiler, the standard library and a C
 # compiler for ARM, and compiles in there. ONNX Runtime has no part in it: the native runtime alone.
 set -euo pipefail
+
+if [ "$(id -u)" != 0 ]; then
+    echo "test-aarch64: needs root, for chroot" >&2
+    exit 1
+fi
+# With mounts of its own, which end with it however it ends: one that is left behind would have whoever
+# deletes this checkout delete Cargo's home too.
+if [ "${OXPIPE_OWN_MOUNTS:-}" != "$$" ]; then
+    exec env OXPIPE_OWN_MOUNTS=$$ unshare --mount --propagation private "$0" "$@"
+fi
 cd "$(dirname "$0")/.."
 
 # The first Debian whose compiler is new enough for Cargo.toml's rust-version.
 suite=trixie
 root=$PWD/third_party/aarch64/root
 target=aarch64-unknown-linux-gnu
-
-if [ "$(id -u)" != 0 ]; then
-    echo "test-aarch64: needs root, for chroot" >&2
-    exit 1
-fi
 
 if [ ! -e "$root/.complete" ]; then
     if ! command -v debootstrap >/dev/null || ! command -v qemu-aarch64-static >/dev/null; then
@@ -45,7 +50,6 @@ cargo_home=${CARGO_HOME:-$HOME/.cargo}
 mkdir -p "$root/src" "$root/cargo"
 mount --bind "$PWD" "$root/src"
 mount --bind "$cargo_home" "$root/cargo"
-trap 'umount "$root/src" "$root/cargo"' EXIT
 
 linker=aarch64-linux-gnu-gcc
 chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/bin:/bin \
