@@ -126,6 +126,43 @@ fn products_are_those_of_each_call_alone() {
     }
 }
 
+#[test]
+fn weights_with_a_batch_of_their_own_are_each_runs_own() {
+    // The rows of one run are not together in [3, runs, 4]; [1, runs] has no row of each.
+    for (dims, made, rank) in [(&[3, 8, 4][..], "[3, s, 4]", 3), (&[8], "[1, s]", 2)] {
+        let len = dims.iter().product::<i64>() as usize;
+        let model = Model::new()
+            .input("x", FLOAT, "[1, s, 8]")
+            .output("y", FLOAT, made)
+            .initializer(Tensor::floats("w", dims, &noise(len, 7)))
+            .node(Node::new("MatMul", &["x", "w"], &["y"]));
+        let mut session = open(model);
+        let values = [bytes(&noise(8, 1)), bytes(&noise(8, 2))];
+        let inputs = values.each_ref().map(|x| {
+            let value = TensorView::new(DataType::Float32, &[1, 1, 8], x).unwrap();
+            [Input { name: "x", value }]
+        });
+        let mut alone = inputs.each_ref().map(|_| [Output::alloc("y")]);
+        for (inputs, outputs) in inputs.iter().zip(&mut alone) {
+            session.run(inputs, outputs, &RunControl::default()).unwrap();
+        }
+        let mut together = inputs.each_ref().map(|_| [Output::alloc("y")]);
+        let pairs = inputs.iter().zip(&mut together);
+        let mut calls: Vec<Call<'_, '_>> = pairs.map(|(inputs, outputs)| Call { inputs, outputs }).collect();
+        let outcomes = session.run_together(&mut calls, &RunControl::default());
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        for (alone, together) in alone.iter().flatten().zip(together.iter().flatten()) {
+            let (OutputResult::Owned(alone), OutputResult::Owned(together)) =
+                (&alone.result, &together.result)
+            else {
+                panic!("an output was not made");
+            };
+            assert_eq!((alone.shape(), alone.shape().len()), (together.shape(), rank));
+            assert!(alone.bytes() == together.bytes());
+        }
+    }
+}
+
 /// Attention to a cache, and a product of what it gives.
 fn decoder() -> Model {
     let inputs = ["x", "x", "x", "past_k", "past_v", "seqlens_k", "total_length"];

@@ -180,11 +180,10 @@ fn run_joined(
         return Err(OpError::NotWritten { index: 0 });
     };
     let count = executors.len();
+    // Rows of one run are not together where a constant has a batch of its own.
     let Some(dims) = split_dims(made.dims(), count) else {
-        return Err(OpError::Message(format!(
-            "{:?} are no rows of {count} runs",
-            made.dims()
-        )));
+        shared.workspace.recycle_tensor(made);
+        return Ok(false);
     };
     if let Some(value) = node.outputs.first().copied().flatten() {
         let bytes = made.view().bytes()?;
@@ -234,9 +233,13 @@ fn join(parts: &[TensorRef<'_>], workspace: &mut Workspace) -> Result<Option<Ten
     Ok(Some(tensor))
 }
 
-/// The dims of one run's rows, of those of all of them.
+/// The dims of one run's rows, of those of all of them; `None` where they do not lie one run's after
+/// the other's.
 fn split_dims(dims: &[usize], count: usize) -> Option<Dims> {
     let at = dims.len().checked_sub(2)?;
+    if dims.get(..at)?.iter().any(|&dim| dim != 1) {
+        return None;
+    }
     let mut own = Dims::from_slice(dims);
     let rows = own.get_mut(at)?;
     if *rows != count {
