@@ -132,8 +132,8 @@ pub unsafe extern "C" fn oxp_batch_add(
     }
 }
 
-/// Takes a run out of the batch. A step that is under way goes on with it, but is its last. From any
-/// thread.
+/// Takes a run out of the batch, also one that was freed. A step that is under way goes on with it,
+/// but is its last. From any thread.
 ///
 /// Errors: OXP_ERR_INVALID_STATE (it is not in the batch), OXP_ERR_INVALID_HANDLE.
 #[unsafe(no_mangle)]
@@ -147,10 +147,12 @@ pub unsafe extern "C" fn oxp_batch_remove(
         guard("oxp_batch_remove", err, || {
             let batch = handle::get::<BatchObject>(batch, "batch")?;
             let handle = run.addr();
-            handle::get::<RunObject>(run, "run")?;
             let mut members = batch.members.lock();
             let found = members.iter().position(|member| member.handle == handle);
+            // One that was freed is still a member.
             let Some(found) = found else {
+                drop(members);
+                handle::get::<RunObject>(run, "run")?;
                 return Err(Failure::new(
                     OXP_ERR_INVALID_STATE,
                     "the run is not in the batch; add it, or it has finished and left",
@@ -229,6 +231,9 @@ pub unsafe extern "C" fn oxp_batch_step(
             let outcomes = Run::step_together(&mut runs, &control);
             drop(runs);
             stepped.set(outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64);
+            let stopped = outcomes
+                .iter()
+                .any(|outcome| outcome.as_ref().is_err_and(is_stop));
             let mut answer = 0;
             for ((member, turn), outcome) in taking_part.into_iter().zip(&mut turns).zip(outcomes) {
                 let stays = outcome.as_ref().is_ok_and(|event| event.finish.is_none())
@@ -246,7 +251,10 @@ pub unsafe extern "C" fn oxp_batch_step(
                 }
             }
             drop(turns);
-            cancel::check(&control)?;
+            // Where all runs took their step, a request to stop came too late for this one.
+            if stopped {
+                cancel::check(&control)?;
+            }
             match answer {
                 0 => Ok(()),
                 answer => Err(Failure::new(
