@@ -1,7 +1,8 @@
 //! Vectors and classes of texts: packages that run once over a text, called without a run.
 //!
-//! Texts are encoded with the tokenizer's special tokens, padded to the longest, and run in one pass
-//! where the graph takes a mask and any number of texts; else one by one. A vector is what the package
+//! Texts are encoded with the tokenizer's special tokens, padded to the longest, and run together, as
+//! many as come to [`MOST_TOGETHER`] tokens, where the graph takes a mask and any number of texts; else
+//! one by one. A vector is what the package
 //! says of the outputs of its tokens, padding left out; see `package::readout`.
 
 use crate::component::{
@@ -14,6 +15,10 @@ use super::convert::{row_at, write_integers, write_ones};
 use super::execute::{SharedSession, lock};
 use super::value::Value;
 use super::{Pipeline, PipelineError, RequestError};
+
+/// Tokens of one pass over several texts, padding included, at most: what a layer makes of them, and
+/// attention above all, takes memory, and weights are read once for so many with next to no loss.
+const MOST_TOGETHER: usize = 8192;
 
 /// A row of numbers for each text.
 #[derive(Clone, Debug, PartialEq)]
@@ -214,8 +219,11 @@ impl Pipeline {
             width: 0,
             values: Vec::new(),
         };
-        let together = if reader.joins { encoded.len() } else { 1 };
-        for group in encoded.chunks(together.max(1)) {
+        let mut rest = encoded.as_slice();
+        while !rest.is_empty() {
+            let together = if reader.joins { fitting(rest) } else { 1 };
+            let (group, others) = rest.split_at(together.min(rest.len()));
+            rest = others;
             let longest = group.iter().map(Vec::len).max().unwrap_or(0);
             let mut padded = Padded {
                 ids: Vec::with_capacity(group.len() * longest),
@@ -331,6 +339,16 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// How many of the texts, from the first, run in one pass; at least 1.
+fn fitting(texts: &[Vec<i32>]) -> usize {
+    let mut longest = 0;
+    let fit = texts.iter().enumerate().take_while(|(before, text)| {
+        longest = longest.max(text.len());
+        longest.saturating_mul(before + 1) <= MOST_TOGETHER
+    });
+    fit.count().max(1)
 }
 
 /// Dims for so many texts of so many tokens: the first two are those, as of everything that goes
@@ -457,6 +475,17 @@ mod tests {
         assert_eq!(pooled(Pooling::Max), [4.0, 8.0, 9.0, -3.0]);
         let by_root = pooled(Pooling::MeanSqrtLength);
         assert!((by_root[0] - 9.0 / 3f32.sqrt()).abs() < 1e-6 && by_root[2] == 9.0);
+    }
+
+    #[test]
+    fn texts_run_together_as_far_as_they_fit() {
+        let texts =
+            |lengths: &[usize]| -> Vec<Vec<i32>> { lengths.iter().map(|&len| vec![1; len]).collect() };
+        assert_eq!(fitting(&texts(&[512; 1000])), 16);
+        assert_eq!(fitting(&texts(&[MOST_TOGETHER + 1, 1])), 1);
+        // The second would have the first padded.
+        assert_eq!(fitting(&texts(&[1, MOST_TOGETHER])), 1);
+        assert_eq!(fitting(&texts(&[3, 4])), 2);
     }
 
     #[test]
