@@ -7,9 +7,9 @@ use std::path::Path;
 use twox_hash::XxHash3_128;
 
 use crate::component::{ComponentIo, ModelSource, open_regular};
-use crate::package::ModelOutline;
+use crate::package::{ModelOutline, PipelineSpec};
 
-/// A package by what its components are.
+/// A package by what its components are, and what its runs go on by.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     /// For people.
@@ -24,9 +24,18 @@ const SAMPLE: usize = 4 << 10;
 const SAMPLES: u64 = 32;
 
 impl Identity {
-    /// Of components by name, each with what tells its model from others.
-    pub fn new(strategy: &str, components: impl Iterator<Item = (String, u128)>) -> Self {
-        let (mut names, mut hashed) = (Vec::new(), Vec::new());
+    /// Of components by name, each with what tells its model from others; and of what else a run
+    /// goes on by, the package's tokenizer and its defaults.
+    pub fn new(
+        spec: &PipelineSpec,
+        tokenizer: Option<&[u8]>,
+        components: impl Iterator<Item = (String, u128)>,
+    ) -> Self {
+        let strategy = spec.strategy;
+        let defaults = (&spec.eos_token_ids, spec.context_length, &spec.generation);
+        let mut hashed = format!("{strategy} {defaults:?}").into_bytes();
+        hashed.extend_from_slice(&tokenizer.map_or(0, XxHash3_128::oneshot).to_le_bytes());
+        let mut names = Vec::new();
         for (name, model) in components {
             hashed.extend_from_slice(&(name.len() as u64).to_le_bytes());
             hashed.extend_from_slice(name.as_bytes());

@@ -256,7 +256,8 @@ impl Pipeline {
             check_schedule(runtime, &spec, iteration)?;
         }
         check_control(control)?;
-        let tokenizer = match package.tokenizer_files()? {
+        let tokenizer_files = package.tokenizer_files()?;
+        let tokenizer = match &tokenizer_files {
             None => None,
             Some(files) => Some(Tokenizer::from_bytes(
                 &files.label,
@@ -321,7 +322,8 @@ impl Pipeline {
             .collect();
         let info = package_info(package, &spec);
         let names = spec.components.iter().map(|component| component.name.clone());
-        let identity = Identity::new(spec.strategy, names.zip(models.iter().copied()));
+        let tokenizer_bytes = tokenizer_files.as_ref().map(|files| (*files.tokenizer).as_ref());
+        let identity = Identity::new(&spec, tokenizer_bytes, names.zip(models.iter().copied()));
         let sessions = opened.iter().map(|component| &component.session);
         let joins_calls = sessions.map(|session| session.joins_calls()).collect();
         Ok(Pipeline(Arc::new(PipelineShared {
