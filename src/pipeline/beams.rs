@@ -39,10 +39,10 @@ impl Run {
             return Ok(self.finished);
         };
         for (token, logprob) in best.tokens.into_iter().zip(logprobs) {
-            // Each is behind the one before, not in its place.
-            self.logits_are_used = false;
             let event = self.accept(token, logprob, Timings::default())?;
+            // The next is behind this one, not in its place.
             self.has_logits = false;
+            self.logits_are_used = false;
             let go_on = on_event(self, &event);
             if event.finish.is_some() {
                 return Ok(event.finish);
@@ -81,8 +81,10 @@ impl Run {
         let most = self.room();
         let end_tokens = self.stop.end_tokens.clone();
         let mut search = BeamSearch::new(beams, most);
+        let mut first = self.fork()?;
+        first.shares = false;
         let mut running = vec![Beam {
-            run: self.fork()?,
+            run: first,
             answer: Vec::new(),
             logprobs: Vec::new(),
             score: 0.0,

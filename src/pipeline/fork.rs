@@ -30,6 +30,7 @@ impl Run {
             keeps_cache: self.keeps_cache,
             last_logits_only: self.last_logits_only,
             restart: self.restart,
+            shares: self.shares,
             logits: self.logits.clone(),
             next_logits: Vec::new(),
             has_logits: self.has_logits,

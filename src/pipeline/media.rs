@@ -50,11 +50,15 @@ impl Media {
             numbers.iter_mut().try_for_each(|number| wire.usize(number))?;
             let [rows, columns, frames, height, width, merge] = numbers;
             // What a grid comes to is counted in tokens.
-            let sides = [rows, columns, frames, height, width];
-            if sides.iter().any(|&side| side > 1 << 20) {
+            let [has_tiles, has_patches] = there;
+            let fits = |sides: &[usize]| {
+                let pieces = sides.iter().try_fold(1usize, |all, &side| all.checked_mul(side));
+                pieces.is_some_and(|pieces| (1..=1 << 24).contains(&pieces))
+            };
+            if has_tiles && !fits(&[rows, columns]) || has_patches && !fits(&[frames, height, width]) {
+                let sides = [rows, columns, frames, height, width];
                 return wire::wrong(format!("an image of {sides:?} pieces"));
             }
-            let [has_tiles, has_patches] = there;
             *tiles = has_tiles.then_some((rows, columns));
             *patches = has_patches.then_some(([frames, height, width], merge));
             Ok(())
@@ -97,9 +101,16 @@ impl Media {
     /// Why places are none of so many tokens.
     pub fn check(&self, tokens: usize) -> Result<(), String> {
         let outside = |place: &&Place| place.tokens.start > place.tokens.end || place.tokens.end > tokens;
-        match self.places.iter().find(outside) {
+        if let Some(place) = self.places.iter().find(outside) {
+            return Err(format!("an image at tokens {:?} of {tokens}", place.tokens));
+        }
+        let mut pairs = self.places.iter().zip(self.places.iter().skip(1));
+        match pairs.find(|(one, next)| one.tokens.end > next.tokens.start) {
             None => Ok(()),
-            Some(place) => Err(format!("an image at tokens {:?} of {tokens}", place.tokens)),
+            Some((one, next)) => Err(format!(
+                "an image at tokens {:?} behind one at {:?}",
+                next.tokens, one.tokens
+            )),
         }
     }
 
@@ -386,6 +397,31 @@ impl From<MediaError> for PipelineError {
             MediaError::Cancelled => ComponentErrorKind::Cancelled.into(),
             MediaError::DeadlineExceeded => ComponentErrorKind::DeadlineExceeded.into(),
             error => PipelineError::Request(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(places: &[Range<usize>]) -> Media {
+        let places = places.iter().map(|tokens| Place {
+            tokens: tokens.clone(),
+            picture: None,
+            taken_back: false,
+        });
+        Media {
+            images: Vec::new(),
+            places: places.collect(),
+        }
+    }
+
+    #[test]
+    fn places_are_in_order_and_apart() {
+        assert_eq!(placed(&[1..3, 3..5]).check(5), Ok(()));
+        for places in [&[1..3, 2..5][..], &[3..5, 1..3], &[1..3, 4..6]] {
+            assert!(placed(places).check(5).is_err(), "{places:?}");
         }
     }
 }

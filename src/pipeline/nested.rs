@@ -62,11 +62,15 @@ impl Frames {
     }
 
     /// Why these are no frames of a run with so many chosen tokens.
-    pub fn check(&self, chosen: usize, groups: usize) -> Result<(), String> {
+    pub fn check(&self, chosen: usize, groups: usize, most_rows: u64) -> Result<(), String> {
         let frames = if groups == 0 { 0 } else { chosen };
         let whole = self.ends.len() == frames && self.codes.len() == frames.saturating_mul(groups);
-        // Far more than a sequence can have.
-        let whole = whole && self.prompt_rows < 1 << 40;
+        if self.prompt_rows as u64 > most_rows {
+            return Err(format!(
+                "its prompt has {} rows; there can be {most_rows}",
+                self.prompt_rows
+            ));
+        }
         match whole && [0, groups].contains(&self.next.len()) && (!self.ready || !self.next.is_empty()) {
             true => Ok(()),
             false => Err(format!(

@@ -10,12 +10,13 @@
 use parking_lot::Mutex;
 
 use crate::component::TensorError;
-use crate::package::{OutputRole, PipelineSpec};
+use crate::package::{ComponentSpec, OutputRole, Phase, PipelineSpec};
 
 use super::cache::Cache;
 use super::pictures::Picture;
 use super::pool::Pool;
 use super::request::same;
+use super::step::follows_tokens;
 use super::value::Value;
 use super::{PipelineError, Run};
 
@@ -233,16 +234,25 @@ impl Run {
     /// Whether other runs may go on from this one's KV, and it from theirs.
     fn shares_prefixes(&self) -> bool {
         let shared = self.pipeline.shared();
+        // What is made of the whole prompt, or by a loop's own settings, is not of the first tokens.
+        let of_prompt = |component: &ComponentSpec| {
+            let mut inputs = component.inputs.iter();
+            component.phase == Phase::PromptOnly && inputs.any(|input| follows_tokens(input.source))
+        };
         shared.prefixes.are_kept()
+            && self.shares
             && self.keeps_cache
             && !self.restart
             && shared.spec.token_loop.is_some()
             && shared.spec.nested.is_none()
+            && shared.spec.iterations.is_empty()
+            && !shared.spec.components.iter().any(of_prompt)
     }
 
     /// Takes KV of another run's for the first of the tokens, if there is any.
     pub(super) fn take_prefix(&mut self) -> Result<(), PipelineError> {
-        if self.ran > 0 || !self.shares_prefixes() {
+        // Who looks at the logits of all positions needs all of them to run.
+        if self.ran > 0 || self.settings.all_logits || !self.shares_prefixes() {
             return Ok(());
         }
         let pipeline = self.pipeline.clone();

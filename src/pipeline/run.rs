@@ -71,6 +71,9 @@ pub struct Run {
     pub(super) last_logits_only: bool,
     /// The caches depend on something that has changed.
     pub(super) restart: bool,
+    /// Whether its KV is fit for other runs: neither of bytes that may come from anywhere, nor of a
+    /// beam that nobody goes on from.
+    pub(super) shares: bool,
     /// Of the last position that ran.
     pub(super) logits: Vec<f32>,
     /// Memory for those of the step under way.
@@ -176,6 +179,7 @@ impl Run {
             keeps_cache,
             last_logits_only: !settings.all_logits && !feeds_logits(spec),
             restart: false,
+            shares: true,
             logits: Vec::new(),
             next_logits: Vec::new(),
             has_logits: false,
@@ -536,6 +540,7 @@ impl Run {
     /// there is nothing to undo.
     pub fn roll_back(&mut self) {
         self.pool.roll_back();
+        self.ahead.roll_back();
         self.activity.checked = false;
     }
 

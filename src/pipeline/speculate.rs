@@ -62,6 +62,14 @@ impl Ahead {
         self.taken = 0;
     }
 
+    /// Undoes what a pass that ended in a panic has left.
+    pub fn roll_back(&mut self) {
+        self.tokens.clear();
+        if let Some(draft) = &mut self.draft {
+            draft.roll_back();
+        }
+    }
+
     /// The tokens of the pass under way, if it is one with guesses.
     pub fn tokens(&self) -> Option<&[i32]> {
         Some(self.tokens.as_slice()).filter(|tokens| !tokens.is_empty())
@@ -222,6 +230,8 @@ impl Run {
         if !all_there {
             self.ahead.is_impossible = true;
             self.pool.roll_back();
+            // The pass has made its last row the logits.
+            std::mem::swap(&mut self.logits, &mut self.next_logits);
             return Ok(false);
         }
         self.settle(Ok(()))?;

@@ -327,6 +327,7 @@ impl Run {
         self.pool.reset_caches(&self.pipeline.shared().spec)?;
         self.ran = 0;
         self.has_logits = false;
+        self.logits_are_used = false;
         self.restart = false;
         Ok(())
     }

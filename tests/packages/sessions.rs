@@ -4,6 +4,7 @@
 use oxpipe::component::RunControl;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings, Speculation};
 use oxpipe::runtime::BackendChoice;
+use oxpipe_test_support::onnx_writer::{FLOAT, INT64, Model, Node, Tensor};
 use twox_hash::XxHash3_128;
 
 use super::caches::{PROMPT, SUMS};
@@ -200,6 +201,136 @@ fn bytes_that_are_no_state_are_refused() {
             }
         }
         assert!(!name.is_empty());
+    }
+}
+
+/// A decoder whose cache holds each id, and the sum of all that a component has read of the prompt.
+fn of_prompt(more_metadata: &str) -> TestPackage {
+    let metadata = format!(
+        "
+pipeline:
+  models:
+    reader: {{filename: reader.onnx, type: encoder}}
+    decoder:
+      filename: decoder.onnx
+      type: decoder
+      io: {{token_input: ids, logits_output: logits, kv_inputs: [past], kv_outputs: [present]}}
+  dataflow:
+    - {{from: reader.read, to: decoder.read}}
+  phases:
+    reader: {{run_on: prompt_only}}
+{more_metadata}"
+    );
+    let reader = Model::new()
+        .input("prompt", INT64, "[1, n]")
+        .output("read", FLOAT, "[]")
+        .node(Node::new("Cast", &["prompt"], &["numbers"]).int("to", FLOAT.into()))
+        .node(Node::new("ReduceSum", &["numbers"], &["read"]).int("keepdims", 0));
+    let choices: Vec<f32> = (0..11u8).map(f32::from).collect();
+    let decoder = Model::new()
+        .input("ids", INT64, "[1, s]")
+        .input("read", FLOAT, "[]")
+        .input("past", FLOAT, "[1, 1, past, 1]")
+        .output("present", FLOAT, "[1, 1, total, 1]")
+        .output("logits", FLOAT, "[1, 1, 11]")
+        .initializer(Tensor::floats("choices", &[1, 1, 11], &choices))
+        .initializer(Tensor::floats("eleven", &[], &[11.0]))
+        .initializer(Tensor::ints("rows", &[4], &[1, 1, -1, 1]))
+        .node(Node::new("Cast", &["ids"], &["numbers"]).int("to", FLOAT.into()))
+        .node(Node::new("Add", &["numbers", "read"], &["both"]))
+        .node(Node::new("Reshape", &["both", "rows"], &["new"]))
+        .node(Node::new("Concat", &["past", "new"], &["present"]).int("axis", 2))
+        .node(Node::new("ReduceSum", &["present"], &["sum"]).int("keepdims", 0))
+        .node(Node::new("Mod", &["sum", "eleven"], &["next"]).int("fmod", 1))
+        .node(Node::new("Sub", &["next", "choices"], &["away"]))
+        .node(Node::new("Abs", &["away"], &["distance"]))
+        .node(Node::new("Neg", &["distance"], &["logits"]));
+    let models = vec![("reader", reader.encode()), ("decoder", decoder.encode())];
+    TestPackage::new(&metadata, models)
+}
+
+/// The bytes with `to` for the only `from` in them.
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut found = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(from));
+    let at = found.next().unwrap();
+    assert_eq!(found.next(), None);
+    sealed([&bytes[..at], to, &bytes[at + from.len()..]].concat())
+}
+
+#[test]
+fn states_that_do_not_fit_together_are_refused() {
+    let options = PipelineOptions {
+        backend: Some(backends()[0]),
+        ..PipelineOptions::default()
+    };
+    let pipeline = of_prompt("").open(&options).unwrap();
+    let mut run = start(&pipeline, &[5, 2, 3]);
+    steps(&mut run, 2);
+    let bytes = run.save().unwrap();
+    // A logit more than there are tokens.
+    let list = |logits: &[f32]| {
+        let values = logits.iter().flat_map(|logit| logit.to_le_bytes());
+        let count = (logits.len() as u64).to_le_bytes();
+        count.into_iter().chain(values).collect::<Vec<u8>>()
+    };
+    let logits = run.logits().unwrap().to_vec();
+    let longer = replaced(&bytes, &list(&logits), &list(&[&logits[..], &[9.0]].concat()));
+    let message = refusal(&pipeline, &RunSettings::default(), &longer);
+    assert!(message.contains("12 logits"), "{message}");
+    // A cache without rows, of tokens that have run.
+    let cache = |values: &[u8]| {
+        let dims = [1u64, 1, values.len() as u64 / 4, 1];
+        let head: Vec<u8> = [1u32, 4].into_iter().flat_map(u32::to_le_bytes).collect();
+        let dims: Vec<u8> = dims.into_iter().flat_map(u64::to_le_bytes).collect();
+        [&[1], &head[..], &dims, values].concat()
+    };
+    let present = run.get_tensor("decoder.present").unwrap().bytes().to_vec();
+    let empty = replaced(&bytes, &cache(&present), &cache(&[]));
+    let message = refusal(&pipeline, &RunSettings::default(), &empty);
+    assert!(message.contains("has 0 rows, and 4 have run"), "{message}");
+    // The same graphs, and another end.
+    let other = of_prompt("tokens: {eos_token_id: [7]}\n").open(&options).unwrap();
+    let message = refusal(&other, &RunSettings::default(), &bytes);
+    assert!(message.contains("open that package"), "{message}");
+}
+
+#[test]
+fn what_is_made_of_the_whole_prompt_is_no_prefix() {
+    let package = of_prompt("");
+    let alone = package.open(&PipelineOptions::default()).unwrap();
+    for backend in backends() {
+        let pipeline = with_prefixes(&package, backend, 1 << 20);
+        for prompt in [[5, 2, 3], [5, 2, 4]] {
+            let mut run = start(&pipeline, &prompt);
+            assert_eq!(steps(&mut run, 4), steps(&mut start(&alone, &prompt), 4));
+        }
+    }
+}
+
+#[test]
+fn loaded_states_are_nobody_elses_prefix() {
+    for (name, package, prompt, tokens) in packages() {
+        let pipeline = with_prefixes(&package, backends()[0], 1 << 20);
+        let own = package.open(&PipelineOptions::default()).unwrap();
+        let mut saved = start(&own, &prompt);
+        steps(&mut saved, 2);
+        let bytes = saved.save().unwrap();
+        let mut loaded = Run::load(&pipeline, &RunSettings::default(), &bytes).unwrap();
+        assert_eq!(steps(&mut loaded, 2), tokens[2..4], "{name}");
+        drop(loaded.fork().unwrap());
+        drop(loaded);
+        let mut run = start(&pipeline, &[&prompt[..], &tokens[..4]].concat());
+        assert_eq!(steps(&mut run, 2), tokens[4..6], "{name}");
+        assert_eq!(run.stats().reused_tokens, 0, "{name}");
+        // Nor has one who looks at the logits of all positions a prefix of others.
+        let settings = RunSettings {
+            all_logits: true,
+            ..RunSettings::default()
+        };
+        let mut all = Run::new(&pipeline, &settings).unwrap();
+        all.append_tokens(run.tokens()).unwrap();
+        steps(&mut all, 1);
+        assert_eq!(all.stats().reused_tokens, 0, "{name}");
     }
 }
 

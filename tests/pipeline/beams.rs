@@ -140,6 +140,9 @@ fn a_run_goes_on_behind_a_search() {
         .unwrap();
     let first = run.tokens().to_vec();
     assert!(run.logits().is_err());
+    let bytes = run.save().unwrap();
+    let loaded = Run::load(&pipeline, &settings(&[("num_beams", "4")], 6), &bytes).unwrap();
+    assert_eq!(loaded.tokens(), first);
     run.append_tokens(&[9]).unwrap();
     run.generate(&RunControl::default(), &mut |_, _| ControlFlow::Continue(()))
         .unwrap();

@@ -1,5 +1,7 @@
 //! Guesses change no token, whatever a host does between steps, and save passes where they are right.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use oxpipe::component::RunControl;
 use oxpipe::pipeline::{Pipeline, Run, RunSettings, Speculation};
 
@@ -101,4 +103,19 @@ fn there_is_no_guess_beyond_the_context() {
     run.append_tokens(&[2, 7, 1, 6]).unwrap();
     assert_eq!(steps(&mut run, 5), continuation(&[2, 7, 1, 6], 5, 0));
     assert!(run.finished().is_some());
+}
+
+#[test]
+fn a_pass_with_guesses_that_panics_leaves_nothing() {
+    let (pipeline, watch) = language_model("");
+    let mut run = Run::new(&pipeline, &settings(Speculation::PromptLookup, 4)).unwrap();
+    run.append_tokens(&[0; 6]).unwrap();
+    assert_eq!(steps(&mut run, 1), [0]);
+    watch.panic_next();
+    catch_unwind(AssertUnwindSafe(|| run.step(&RunControl::default()))).unwrap_err();
+    run.roll_back();
+    // Other tokens, of which there is no guess.
+    run.rewind(3).unwrap();
+    run.append_tokens(&[2, 7, 1]).unwrap();
+    assert_eq!(steps(&mut run, 4), continuation(&[0, 0, 0, 2, 7, 1], 4, 0));
 }

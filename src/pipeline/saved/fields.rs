@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::component::check_value;
 use crate::generation::{FinishReason, SamplerState};
-use crate::package::{ComponentSpec, OutputRole, PipelineSpec};
+use crate::package::{ComponentSpec, OutputRole, Phase, PipelineSpec};
 use crate::text::ConstraintKind;
 
 use crate::pipeline::Run;
@@ -33,6 +33,7 @@ impl Run {
             keeps_cache: _,
             last_logits_only: _,
             restart,
+            shares: _,
             logits,
             // Memory only.
             next_logits: _,
@@ -116,6 +117,12 @@ impl Run {
             ));
         }
         let chosen = self.transcript.chosen().count();
+        if self.logits.len() > size {
+            return wrong(format!(
+                "{} logits, and the vocabulary has {size} tokens",
+                self.logits.len()
+            ));
+        }
         if self.ran > count
             || (self.has_logits && self.logits.is_empty())
             || (self.logits_are_used && (!self.has_logits || chosen == 0 || self.ran + 1 != count))
@@ -127,7 +134,8 @@ impl Run {
         }
         self.media.check(count).map_err(Problem)?;
         let groups = spec.nested.map_or(0, |nested| nested.groups);
-        self.frames.check(chosen, groups).map_err(Problem)?;
+        let most = self.stop.context_length.unwrap_or(u64::from(u32::MAX));
+        self.frames.check(chosen, groups, most).map_err(Problem)?;
         let steps = spec.own_loop().and_then(|of| self.steps.get(of));
         let steps = steps.map_or(0, |steps| steps.timesteps.len());
         if self.next_step.is_some_and(|step| step > steps) {
@@ -141,14 +149,20 @@ impl Run {
         // Caches are as long as what has run; those of an inner decoder begin anew with each frame.
         let rows = self.outer_rows(self.ran);
         let inner = spec.nested.map(|nested| nested.inner);
+        let first = spec.first_pass.as_ref().map(|first| first.component);
         for (index, component) in spec.components.iter().enumerate() {
+            // One that is not in every pass may not have run.
+            let may_be_empty = component.when_present.is_some()
+                || component.phase != Phase::EveryStep
+                || Some(index) == first;
             for (output, port) in component.io.outputs.iter().enumerate() {
+                let role = component.outputs.get(output).map(|output| &output.role);
+                let is_cache = matches!(role, Some(OutputRole::Present { .. }));
                 let found = self.pool.cache_rows(spec, index, output);
-                if let Some(found) = found
-                    && Some(index) != inner
-                    && found != 0
-                    && found != rows
-                {
+                let Some(found) = found.or(is_cache.then_some(0)) else {
+                    continue;
+                };
+                if Some(index) != inner && found != rows && !(found == 0 && may_be_empty) {
                     return wrong(format!(
                         "{}.{} has {found} rows, and {rows} have run",
                         component.name, port.name

@@ -78,9 +78,13 @@ impl Run {
     /// backends, as long as its caches are of the same types.
     ///
     /// The bytes may be anything: what is no state, is cut off, damaged or of another version,
-    /// package or setting is an error.
+    /// package or setting is an error. Sessions of the host's own are told apart by their ports alone:
+    /// that the models are the same is then the caller's to see to.
     pub fn load(pipeline: &Pipeline, settings: &RunSettings, bytes: &[u8]) -> Result<Run, PipelineError> {
         let mut run = Run::new(pipeline, settings)?;
+        // Also when it is refused and dropped; and for good, since values that its components made of
+        // a prompt stay when its tokens run again.
+        run.shares = false;
         let body = body_of(bytes).map_err(|problem| refused("load", problem))?;
         let mut wire = Wire::Read { bytes: body, at: 0 };
         let read = run.all_fields(&mut wire);
