@@ -747,6 +747,8 @@ static void batches(void)
     oxp_run_free(late);
     OK(oxp_batch_step(batch, &count, NULL, NULL, NULL, ERR));
     CHECK(count == 1);
+    OK(oxp_batch_remove(batch, late, ERR));
+    EXPECT(OXP_ERR_INVALID_HANDLE, "run", oxp_batch_remove(batch, late, ERR));
     oxp_batch_free(batch);
     oxp_run_free(first);
     oxp_run_free(second);

@@ -1766,8 +1766,8 @@ oxp_status oxp_batch_add(oxp_batch *batch,
                          oxp_error **err);
 
 /**
- * Takes a run out of the batch. A step that is under way goes on with it, but is its last. From any
- * thread.
+ * Takes a run out of the batch, also one that was freed. A step that is under way goes on with it,
+ * but is its last. From any thread.
  *
  * Errors: OXP_ERR_INVALID_STATE (it is not in the batch), OXP_ERR_INVALID_HANDLE.
  */
