@@ -245,7 +245,7 @@ impl<'a> Found<'a> {
     ) -> Result<(), TextError> {
         let mut rest = self.text;
         while let Some(after) = self.before(rest, open) {
-            let Some((inside, after)) = after.split_once(close) else {
+            let Some((inside, after)) = self.split_behind_json(after, close) else {
                 // Models leave the last tag out, too, once the call itself is there.
                 let call = read(self, after).ok().flatten().filter(|_| self.finished);
                 match call {
@@ -261,6 +261,26 @@ impl<'a> Found<'a> {
             rest = after;
         }
         Ok(())
+    }
+
+    /// A call and the text behind its `mark`, which inside of the call's JSON is none.
+    fn split_behind_json(&self, text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
+        let plain = text.split_once(mark);
+        let brace = text.find('{')?;
+        let before = text.get(..brace).unwrap_or_default();
+        if before.contains(mark) || before.contains("<parameter=") {
+            return plain;
+        }
+        match self.json(text.get(brace..).unwrap_or_default()) {
+            Ok(Some((_, rest))) => {
+                let (_, after) = rest.split_once(mark)?;
+                let length = text.len() - after.len() - mark.len();
+                Some((text.get(..length).unwrap_or_default(), after))
+            }
+            // The mark may be in a string that is yet to end.
+            Ok(None) if !self.finished => None,
+            _ => plain,
+        }
     }
 
     fn hermes_call(&self, inside: &'a str) -> Result<Option<ToolCall>, TextError> {
@@ -464,6 +484,15 @@ impl<'a> Found<'a> {
             open || inside.starts_with("\"name\"") || inside.starts_with("\"type\"")
         });
         if is_call {
+            // JSON of another kind is an answer.
+            let is_answer = match self.json(start)? {
+                Some((value, _)) => !is_call_alone(&value) || self.call_of(value, start).is_err(),
+                None => false,
+            };
+            if is_answer {
+                self.calls.content.push_str(self.text);
+                return Ok(());
+            }
             return self.llama3_objects(start);
         }
         if self.before(self.text, TAG).is_some() {
@@ -480,6 +509,10 @@ impl<'a> Found<'a> {
                 self.calls.complete = false;
                 return Ok(());
             };
+            if !self.calls.calls.is_empty() && !is_call_alone(&value) {
+                self.calls.content.push_str(rest);
+                return Ok(());
+            }
             let call = self.call_of(value, rest)?;
             self.calls.calls.push(call);
             let after = after.trim_start();
@@ -517,9 +550,28 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
+    /// What is before the next mark, and the text behind that.
+    fn functionary_part(&self, text: &'a str) -> (&'a str, Option<&'a str>) {
+        const MARK: &str = ">>>";
+        let named = text.split_once('\n');
+        let json = named.filter(|(recipient, body)| {
+            !recipient.contains(MARK) && recipient.trim() != "all" && body.trim_start().starts_with('{')
+        });
+        let split = match json.map(|(_, body)| self.json(body)) {
+            Some(Ok(Some((_, behind)))) => behind.split_once(MARK).map(|(_, after)| after),
+            // The mark may be in a string that is yet to end.
+            Some(Ok(None)) if !self.finished => None,
+            _ => text.split_once(MARK).map(|(_, after)| after),
+        };
+        let length = split.map_or(text.len(), |after| text.len() - after.len() - MARK.len());
+        (text.get(..length).unwrap_or_default(), split)
+    }
+
     fn functionary(&mut self) -> Result<(), TextError> {
-        let start = self.text.strip_prefix(">>>").unwrap_or(self.text);
-        for part in start.split(">>>") {
+        let mut rest = Some(self.text.strip_prefix(">>>").unwrap_or(self.text));
+        while let Some(text) = rest {
+            let (part, after) = self.functionary_part(text);
+            rest = after;
             let Some((recipient, body)) = part.split_once('\n') else {
                 // A recipient that is still being written, or plain text.
                 let is_name =
@@ -622,6 +674,14 @@ impl<'a> Found<'a> {
             Some(other) => Err(self.bad(text, format!("the arguments are {other}, expected a JSON object"))),
         }
     }
+}
+
+/// Whether JSON that nothing says is a call is one: others have a name, too.
+fn is_call_alone(value: &Value) -> bool {
+    let call = value.get("function").filter(|function| function.is_object());
+    let call = call.unwrap_or(value);
+    let has = |key| call.get(key).is_some();
+    call.get("name").is_some_and(Value::is_string) && (has("parameters") || has("arguments"))
 }
 
 fn python_tool(call: PythonCall) -> ToolCall {

@@ -172,6 +172,73 @@ fn texts_without_calls_are_content() {
 }
 
 #[test]
+fn json_with_a_name_is_an_answer_unless_it_has_arguments() {
+    for text in [
+        "{\"name\": \"Bob\", \"age\": 3}",
+        "{\"name\": \"Bob\"}",
+        "{\"name\": 1, \"parameters\": {}}",
+        "{\"name\": \"f\", \"parameters\": 3}",
+        "{\"type\": \"object\"}",
+    ] {
+        let found = parse("llama3", text);
+        assert_eq!(
+            (found.content.as_str(), found.calls.len(), found.complete),
+            (text, 0, true)
+        );
+    }
+    for text in [
+        "{\"name\": \"f\", \"parameters\": {}}",
+        "{\"type\": \"function\", \"name\": \"f\", \"arguments\": {}}",
+        "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {}}}",
+    ] {
+        assert_eq!(
+            calls(&parse("llama3", text)),
+            [("f".to_owned(), json!({}))],
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn marks_inside_of_strings_end_no_call() {
+    let (open, close) = (
+        "<\u{ff5c}tool\u{2581}call\u{2581}begin\u{ff5c}>f<\u{ff5c}tool\u{2581}sep\u{ff5c}>",
+        "<\u{ff5c}tool\u{2581}call\u{2581}end\u{ff5c}>",
+    );
+    for (format, before, after, mark) in [
+        (
+            "hermes",
+            "<tool_call>{\"name\": \"f\", \"arguments\": ",
+            "}</tool_call>",
+            "</tool_call>",
+        ),
+        ("function_tag", "<function=f>", "</function>", "</function>"),
+        ("functionary", ">>>f\n", "", ">>>"),
+        ("deepseek", open, close, close),
+    ] {
+        let arguments = json!({"a": format!("x{mark}y")});
+        let call = format!("{before}{arguments}{after}");
+        let expected = ("f".to_owned(), arguments);
+        let text = format!("{call}{call}");
+        assert_eq!(
+            calls(&parse(format, &text)),
+            [expected.clone(), expected.clone()],
+            "{text}"
+        );
+        let format = ToolCallFormat::of_name(format).unwrap();
+        for (end, _) in text.char_indices() {
+            let found = ToolCalls::parse(Some(format), &text[..end], false).unwrap();
+            assert!(
+                calls(&found).iter().all(|call| *call == expected),
+                "{}",
+                &text[..end]
+            );
+            assert_eq!(found.content, "", "{}", &text[..end]);
+        }
+    }
+}
+
+#[test]
 fn code_and_built_in_tools_of_llama() {
     let found = parse(
         "llama3",
