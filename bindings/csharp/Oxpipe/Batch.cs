@@ -19,14 +19,17 @@ namespace Oxpipe
         /// <summary>What the step did; null where it failed.</summary>
         public StepEvent Event { get; }
 
-        /// <summary>Why the step failed; null where it did not.</summary>
+        /// <summary>
+        /// Why the step failed; null where it did not. What the run's own hook or sampler has thrown is
+        /// its InnerException.
+        /// </summary>
         public OxpipeException Error { get; }
     }
 
     /// <summary>
     /// Runs of one pipeline that are stepped together, so that weights are read once for all of them.
     /// Each has the tokens that it has alone. Runs join and leave at any time, from any thread; one step
-    /// at a time. A run that finishes or fails leaves.
+    /// at a time. A run that finishes or fails leaves; one that was cancelled stays.
     /// </summary>
     public sealed unsafe class Batch : IDisposable
     {
@@ -96,7 +99,10 @@ namespace Oxpipe
             }
         }
 
-        /// <summary>Takes a step of every run in the batch; none in an empty one.</summary>
+        /// <summary>
+        /// Takes a step of every run in the batch; none in an empty one. Once it has begun, a requested
+        /// token ends it for the runs that are not done: each has its own Error, and stays.
+        /// </summary>
         public IReadOnlyList<BatchStep> Step(CancellationToken cancellationToken = default(CancellationToken))
         {
             var steps = new List<BatchStep>();
@@ -107,9 +113,17 @@ namespace Oxpipe
                     // Another thread may have taken it out meanwhile.
                     if (members.TryGetValue(run, out Run member))
                     {
+                        Exception thrown = member.TakeThrown();
+                        if (failure != null && thrown != null)
+                        {
+                            failure = failure.CausedBy(thrown);
+                        }
                         steps.Add(new BatchStep(member, step, failure));
                     }
-                    if (failure != null || step.FinishReason != FinishReason.None)
+                    bool leaves = failure == null
+                        ? step.FinishReason != FinishReason.None
+                        : failure.Status != Status.Cancelled && failure.Status != Status.DeadlineExceeded;
+                    if (leaves)
                     {
                         members.Remove(run);
                     }
@@ -123,9 +137,19 @@ namespace Oxpipe
                 oxp_error* error;
                 int status = NativeMethods.oxp_batch_step(
                     (oxp_batch*)lease.Pointer, &stepped, StepThunk, (void*)callback.UserData, cancel.Pointer, &error);
+                bool isStopped =
+                    status == NativeMethods.OXP_ERR_CANCELLED || status == NativeMethods.OXP_ERR_DEADLINE_EXCEEDED;
                 try
                 {
-                    Calls.Check(status, error, cancellationToken);
+                    if (isStopped && steps.Count > 0)
+                    {
+                        // Some runs have stepped, and the others' errors say that they have not.
+                        NativeMethods.oxp_error_free(error);
+                    }
+                    else
+                    {
+                        Calls.Check(status, error, cancellationToken);
+                    }
                 }
                 finally
                 {

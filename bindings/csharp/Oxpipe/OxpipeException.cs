@@ -7,14 +7,22 @@ namespace Oxpipe
     /// </summary>
     public sealed class OxpipeException : Exception
     {
-        internal OxpipeException(Status status, string message, string component, string port, string node, string file)
-            : base(message)
+        internal OxpipeException(
+            Status status, string message, string component, string port, string node, string file,
+            Exception inner = null)
+            : base(message, inner)
         {
             Status = status;
             Component = component;
             Port = port;
             Node = node;
             File = file;
+        }
+
+        /// <summary>The same failure, which was caused by this exception of the host's.</summary>
+        internal OxpipeException CausedBy(Exception inner)
+        {
+            return new OxpipeException(Status, Message, Component, Port, Node, File, inner);
         }
 
         internal OxpipeException(Status status, string message) : this(status, message, "", "", "", "")

@@ -32,14 +32,30 @@ namespace Oxpipe
         private static readonly NativeMethods.oxp_run_generate_on_event_delegate EventThunk = OnEvent;
 
         private static readonly NativeMethods.oxp_run_set_logits_hook_hook_delegate HookThunk = OnLogits;
-        private static readonly NativeMethods.oxp_run_set_logits_hook_free_user_data_delegate FreeHookThunk = OnFree<LogitsHook>;
+        private static readonly NativeMethods.oxp_run_set_logits_hook_free_user_data_delegate FreeHookThunk = OnFree<Hosted<LogitsHook>>;
         private static readonly NativeMethods.oxp_run_set_sampler_sampler_delegate SamplerThunk = OnSample;
-        private static readonly NativeMethods.oxp_run_set_sampler_free_user_data_delegate FreeSamplerThunk = OnFree<HostSampler>;
+        private static readonly NativeMethods.oxp_run_set_sampler_free_user_data_delegate FreeSamplerThunk = OnFree<Hosted<HostSampler>>;
 
-        /// <summary>What a host's hook or sampler has thrown, on the thread of the call that it is in.</summary>
-        [ThreadStatic]
-        private static ExceptionDispatchInfo thrownByHost;
+        /// <summary>What the run's hook or sampler has thrown in the call that is under way.</summary>
+        private sealed class Thrown
+        {
+            internal ExceptionDispatchInfo ByHost;
+        }
 
+        /// <summary>A host's function, and where what it throws goes. The run is left to be collected.</summary>
+        private sealed class Hosted<TFunction>
+        {
+            internal readonly TFunction Function;
+            internal readonly Thrown Thrown;
+
+            internal Hosted(TFunction function, Thrown thrown)
+            {
+                Function = function;
+                Thrown = thrown;
+            }
+        }
+
+        private readonly Thrown thrown = new Thrown();
         private readonly RunHandle handle = new RunHandle();
         private int busy;
 
@@ -194,6 +210,7 @@ namespace Oxpipe
             {
                 var step = new oxp_event { struct_size = (uint)sizeof(oxp_event) };
                 oxp_error* error;
+                thrown.ByHost = null;
                 int status = NativeMethods.oxp_run_step(call.Run, &step, cancel.Pointer, &error);
                 RethrowHost(error);
                 Calls.Check(status, error, cancellationToken);
@@ -215,6 +232,7 @@ namespace Oxpipe
             {
                 uint reason;
                 oxp_error* error;
+                thrown.ByHost = null;
                 int status = NativeMethods.oxp_run_generate(
                     call.Run, &reason, onStep == null ? null : EventThunk, (void*)callback.UserData, cancel.Pointer, &error);
                 RethrowHost(error);
@@ -299,7 +317,7 @@ namespace Oxpipe
                 else
                 {
                     // The library frees it through FreeHookThunk, also when this call fails.
-                    var callback = new Callback<LogitsHook>(hook);
+                    var callback = new Callback<Hosted<LogitsHook>>(new Hosted<LogitsHook>(hook, thrown));
                     status = NativeMethods.oxp_run_set_logits_hook(
                         call.Run, HookThunk, (void*)callback.UserData, FreeHookThunk, &error);
                 }
@@ -324,7 +342,7 @@ namespace Oxpipe
                 else
                 {
                     // The library frees it through FreeSamplerThunk, also when this call fails.
-                    var callback = new Callback<HostSampler>(sampler);
+                    var callback = new Callback<Hosted<HostSampler>>(new Hosted<HostSampler>(sampler, thrown));
                     status = NativeMethods.oxp_run_set_sampler(
                         call.Run, SamplerThunk, (void*)callback.UserData, FreeSamplerThunk, &error);
                 }
@@ -685,15 +703,15 @@ namespace Oxpipe
 
         private static int OnLogits(void* userData, float* logits, ulong count, int* tokens, ulong tokenCount)
         {
+            Hosted<LogitsHook> hosted = Callback<Hosted<LogitsHook>>.From((IntPtr)userData).Function;
             try
             {
-                LogitsHook hook = Callback<LogitsHook>.From((IntPtr)userData).Function;
                 var before = new ReadOnlySpan<int>(tokens, checked((int)tokenCount));
-                return hook(new Span<float>(logits, checked((int)count)), before) ? 0 : 1;
+                return hosted.Function(new Span<float>(logits, checked((int)count)), before) ? 0 : 1;
             }
             catch (Exception exception)
             {
-                thrownByHost = ExceptionDispatchInfo.Capture(exception);
+                hosted.Thrown.ByHost = ExceptionDispatchInfo.Capture(exception);
                 return 1;
             }
         }
@@ -701,17 +719,17 @@ namespace Oxpipe
         private static int OnSample(
             void* userData, float* logprobs, ulong count, int* tokens, ulong tokenCount, int* token)
         {
+            Hosted<HostSampler> hosted = Callback<Hosted<HostSampler>>.From((IntPtr)userData).Function;
             try
             {
-                HostSampler sampler = Callback<HostSampler>.From((IntPtr)userData).Function;
                 var before = new ReadOnlySpan<int>(tokens, checked((int)tokenCount));
-                int? chosen = sampler(new ReadOnlySpan<float>(logprobs, checked((int)count)), before);
+                int? chosen = hosted.Function(new ReadOnlySpan<float>(logprobs, checked((int)count)), before);
                 *token = chosen ?? -1;
                 return chosen.HasValue ? 0 : 1;
             }
             catch (Exception exception)
             {
-                thrownByHost = ExceptionDispatchInfo.Capture(exception);
+                hosted.Thrown.ByHost = ExceptionDispatchInfo.Capture(exception);
                 return 1;
             }
         }
@@ -722,15 +740,23 @@ namespace Oxpipe
         }
 
         /// <summary>Throws what a host's hook or sampler has thrown, which comes before what was made of it.</summary>
-        private static void RethrowHost(oxp_error* error)
+        private void RethrowHost(oxp_error* error)
         {
-            ExceptionDispatchInfo thrown = thrownByHost;
-            if (thrown != null)
+            ExceptionDispatchInfo byHost = thrown.ByHost;
+            if (byHost != null)
             {
-                thrownByHost = null;
+                thrown.ByHost = null;
                 NativeMethods.oxp_error_free(error);
-                thrown.Throw();
+                byHost.Throw();
             }
+        }
+
+        /// <summary>What the run's hook or sampler has thrown in a step of a batch; null for nothing.</summary>
+        internal Exception TakeThrown()
+        {
+            Exception byHost = thrown.ByHost?.SourceException;
+            thrown.ByHost = null;
+            return byHost;
         }
 
         /// <summary>
