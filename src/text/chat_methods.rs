@@ -13,8 +13,14 @@ pub(super) fn method(
     args: &[Value],
 ) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
-        // What is made of a text is about as long.
-        state.consume_fuel(text.len() as u64 / 64)?;
+        let length = text.len() as u64;
+        let cost = match name {
+            // A value for every few characters.
+            "split" | "rsplit" | "splitlines" => length / 4,
+            // What is made of a text is about as long.
+            _ => length / 64,
+        };
+        state.consume_fuel(cost)?;
         if let Some(made) = of_text(text, name, args)? {
             return Ok(made);
         }
