@@ -54,7 +54,7 @@ fn choosing_a_token_allocates_nothing() {
         ("top_p", "0.9"),
         ("min_p", "0.05"),
     ];
-    let chains: [&[(&str, &str)]; 10] = [
+    let chains: [&[(&str, &str)]; 11] = [
         &[],
         &penalties,
         &seven,
@@ -64,7 +64,8 @@ fn choosing_a_token_allocates_nothing() {
         &[("min_p", "0.05")],
         &[("top_k", "200"), ("typical_p", "0.9"), ("top_a", "0.1")],
         &[("top_p", "0.9"), ("xtc_probability", "0.5")],
-        &[("top_k", "100"), ("mirostat", "0")],
+        &[("top_k", "100"), ("mirostat", "1")],
+        &[("top_k", "100"), ("mirostat", "2")],
     ];
     for chain in chains {
         for (hooked, masked) in [(false, false), (true, true)] {

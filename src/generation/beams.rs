@@ -108,6 +108,15 @@ impl BeamSearch {
         self.beams.count.saturating_mul((1 + end_tokens).max(2))
     }
 
+    /// Whether a finished sequence is among those that are kept.
+    pub fn keeps(&self, tokens: &[i32]) -> bool {
+        self.finished.iter().any(|sequence| sequence.tokens == tokens)
+    }
+
+    pub fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
+    }
+
     pub fn is_done(&self) -> bool {
         self.done
     }

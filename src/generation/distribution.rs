@@ -57,8 +57,13 @@ pub(super) fn weight(score: f32, largest: f32, scale: f64) -> f64 {
     exp_or_zero((f64::from(score) - f64::from(largest)) * scale)
 }
 
+/// (score - largest) / T. Of the two zeros it is the positive one, so that they are equal in any order.
+fn log_weight(score: f32, largest: f64, scale: f64) -> f64 {
+    (f64::from(score) - largest) * scale + 0.0
+}
+
 fn candidate(token: usize, score: f32, largest: f32, scale: f64) -> Candidate {
-    let log_weight = (f64::from(score) - f64::from(largest)) * scale;
+    let log_weight = log_weight(score, f64::from(largest), scale);
     Candidate {
         token: token as u32,
         log_weight,
@@ -79,7 +84,8 @@ impl Draw {
         if largest == f32::NEG_INFINITY {
             return Err(SampleError::NothingLeft);
         }
-        let scale = 1.0 / self.temperature;
+        // One that is not infinite, whatever the temperature.
+        let scale = 1.0 / self.temperature.max(1e-200);
         let vocabulary = scores.len();
         let (mut top_p, min_p) = (self.top_p < 1.0, self.min_p > 0.0);
         if largest == f32::INFINITY {
@@ -226,7 +232,7 @@ fn top_p_of_all(scores: &[f32], mass: f64, scale: f64, memory: &mut Memory) {
     memory.maxima.each_at_least(scores, least, |token, score| {
         let candidate = Candidate {
             token: token as u32,
-            log_weight: (f64::from(score) - largest) * scale,
+            log_weight: log_weight(score, largest, scale),
             weight: memory.weights.get(token).copied().unwrap_or(0.0),
         };
         let bin = bin(score).min(BINS);

@@ -43,14 +43,18 @@ pub(super) fn explain(
     };
     let mut maxima = Maxima::default();
     maxima.take(logits);
+    let largest = maxima.largest();
+    let largest_raw = log_probability(logits, largest);
     // The same number is taken off each.
     let shift = match logit(chosen).is_finite() && raw.is_finite() {
-        true => Some(f64::from(logit(chosen)) - f64::from(raw)),
-        false => None,
+        true => f64::from(logit(chosen)) - f64::from(raw),
+        false => f64::from(largest) - f64::from(largest_raw),
     };
-    let raw_of = |logit: f32| match shift {
-        Some(shift) => (f64::from(logit) - shift) as f32,
-        None => log_probability(logits, logit),
+    let raw_of = |logit: f32| match (largest.is_finite(), logit == largest) {
+        (true, _) => (f64::from(logit) - shift) as f32,
+        // Those that are as large as the largest share all of it.
+        (false, true) => largest_raw,
+        (false, false) => f32::NEG_INFINITY,
     };
     let raw_top = top(&mut maxima, logits, count);
     let raw_top = raw_top
@@ -100,7 +104,8 @@ pub(super) fn top(maxima: &mut Maxima, scores: &[f32], count: usize) -> Vec<(usi
     let least = maxima.kth_largest(scores, count);
     let mut top = Vec::new();
     maxima.each_at_least(scores, least, |token, score| top.push((token, score)));
-    top.sort_by(|a, b| b.1.total_cmp(&a.1));
+    // Of the two zeros neither is larger.
+    top.sort_by(|a, b| (b.1 + 0.0).total_cmp(&(a.1 + 0.0)));
     top.truncate(count);
     top
 }

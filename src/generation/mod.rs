@@ -33,7 +33,7 @@ pub use mask::TokenMask;
 pub(crate) use masked::{Draws, MaskedDiffusion, Remasking};
 pub(crate) use noise::Noise;
 pub use options::{EarlyStopping, OptionError, SamplingOptions};
-pub(crate) use options::{Field, SAMPLING_OPTIONS};
+pub(crate) use options::{Field, MOST_BIAS, SAMPLING_OPTIONS};
 pub use random::{Purpose, uniform};
 pub use sampler::{HostSampler, LogitsHook, SampleError, Sampler};
 pub(crate) use schedulers::{Schedule, ScheduleError, Step};

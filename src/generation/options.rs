@@ -153,7 +153,7 @@ const MOST_TOKENS: u64 = u32::MAX as u64;
 /// Beams of a search, each of which has caches of its own.
 const MOST_BEAMS: u64 = 64;
 /// How far a bias goes, other than -inf.
-const MOST_BIAS: f32 = 10_000.0;
+pub(crate) const MOST_BIAS: f32 = 10_000.0;
 
 macro_rules! options {
     ($($name:ident: $kind:ident $(($least:expr, $most:expr))?, $part:expr;)*) => {
@@ -351,7 +351,9 @@ impl SamplingOptions {
             .map(|option| option.name)
     }
 
-    /// A caller's options, with a package's for what the caller does not say.
+    /// A caller's options, with a package's for what the caller does not say. A package's `num_beams`
+    /// gives way where tokens are drawn or `logprobs` asked for, and its `num_return_sequences` where
+    /// there are not so many beams.
     ///
     /// An error if the caller's own contradict each other: an option of sampling where `do_sample`
     /// is false, or one that belongs to another which nobody gives.
@@ -390,6 +392,18 @@ impl SamplingOptions {
         let searches = self.num_beams.is_some_and(|count| count > 1);
         if searches && self.do_sample.is_none() && asks_to_sample.is_none() {
             merged.do_sample = Some(false);
+        }
+        let draws = self.do_sample.unwrap_or(asks_to_sample.is_some());
+        let by_package = self.do_sample.is_none() && merged.do_sample == Some(true);
+        if self.num_beams.is_none() && (draws || by_package || self.logprobs.is_some()) {
+            // A package's search, which is not done with that, gives way.
+            merged.num_beams = None;
+        }
+        let most = merged.num_beams.unwrap_or(1);
+        if self.num_return_sequences.is_none()
+            && merged.num_return_sequences.is_some_and(|count| count > most)
+        {
+            merged.num_return_sequences = None;
         }
         for option in SAMPLING_OPTIONS {
             let needs_beams = option.part == Part::Beams && !matches!(option.name, "num_beams");
@@ -556,6 +570,33 @@ mod tests {
             ..SamplingOptions::default()
         };
         assert!(outside.check().is_err());
+    }
+
+    #[test]
+    fn a_packages_search_gives_way_to_the_caller() {
+        let searching = [("num_beams", "4"), ("num_return_sequences", "3")];
+        let package = given(&searching);
+        let sampled = given(&[searching[0], searching[1], ("do_sample", "true")]);
+        let own = |options: &[(&str, &str)], package: &SamplingOptions| {
+            let merged = given(options).over(package).unwrap();
+            (merged.num_beams, merged.num_return_sequences, merged.do_sample)
+        };
+        assert_eq!(own(&[], &package), (Some(4), Some(3), Some(false)));
+        for options in [("temperature", "0.5"), ("do_sample", "true")] {
+            assert_eq!(own(&[options], &package), (None, None, Some(true)));
+        }
+        assert_eq!(own(&[("logprobs", "2")], &package), (None, None, Some(false)));
+        assert_eq!(own(&[("num_beams", "1")], &package), (Some(1), None, Some(false)));
+        assert_eq!(own(&[("num_beams", "2")], &package), (Some(2), None, Some(false)));
+        assert_eq!(own(&[], &sampled), (None, None, Some(true)));
+        assert_eq!(
+            own(&[("do_sample", "false")], &sampled),
+            (Some(4), Some(3), Some(false))
+        );
+        assert_eq!(
+            own(&[("num_beams", "4")], &sampled),
+            (Some(4), Some(3), Some(false))
+        );
     }
 
     #[test]

@@ -140,6 +140,11 @@ impl Sampler {
         self.logprobs.as_ref()
     }
 
+    /// The last token of the sequence is now one that was not chosen here.
+    pub(crate) fn forget_logprobs(&mut self) {
+        self.logprobs = None;
+    }
+
     /// Whether the most probable token of the logits as they are is chosen.
     pub fn is_plain(&self) -> bool {
         !self.plan.processes()
@@ -269,7 +274,8 @@ impl Sampler {
     }
 
     /// The tokens of the largest scores that the processors make of the logarithms of the
-    /// probabilities, for a beam search: `visit` gets each with its score.
+    /// probabilities, for a beam search: `visit` gets each with its score, and none where all are
+    /// ruled out.
     pub(crate) fn best(
         &mut self,
         logits: &[f32],
@@ -289,7 +295,14 @@ impl Sampler {
             let all = logits.iter().map(|&logit| (f64::from(logit) - log_total) as f32);
             logprobs.extend(all);
         } else {
-            logprobs.extend(logits.iter().map(|&logit| log_probability(logits, logit)));
+            // Those that are as large as the largest share all of it.
+            let sharing = logits.iter().filter(|&&logit| logit == largest).count();
+            let share = 0.0 - (sharing as f32).ln();
+            let all = logits.iter().map(|&logit| match logit == largest {
+                true => share,
+                false => f32::NEG_INFINITY,
+            });
+            logprobs.extend(all);
         }
         let edited = self.process(&logprobs, history, prompt_len, None);
         let found = edited.map(|edited| {
@@ -297,11 +310,7 @@ impl Sampler {
             top(&mut self.memory.maxima, scores, count)
         });
         self.spread = logprobs;
-        let found = found?;
-        if found.is_empty() {
-            return Err(SampleError::NothingLeft);
-        }
-        for (token, score) in found {
+        for (token, score) in found? {
             visit(i32::try_from(token).unwrap_or(i32::MAX), score);
         }
         Ok(())
@@ -352,7 +361,8 @@ impl Sampler {
         }
         self.plan
             .apply(scores, history, prompt_len, &self.end_tokens, &mut self.tally);
-        memory.maxima.take(scores);
+        let extent = memory.maxima.take(scores);
+        refuse_nan(scores, extent)?;
         Ok(true)
     }
 

@@ -11,6 +11,8 @@ pub struct SamplerState {
 
 impl SamplerState {
     const ENTRY: usize = 16;
+    /// Places that there is room for from the first on.
+    const AHEAD: usize = 1024;
 
     /// μ for the token at this place.
     pub(super) fn before(&self, place: u64) -> Option<f64> {
@@ -24,6 +26,10 @@ impl SamplerState {
     /// Sets μ after the token at this place, and forgets later ones.
     pub(super) fn set(&mut self, place: u64, mu: f64) {
         self.mu.truncate(self.mu.partition_point(|&(at, _)| at < place));
+        if self.mu.len() == self.mu.capacity() {
+            // Rarely, and not for a few tokens each.
+            self.mu.reserve(Self::AHEAD.max(self.mu.len()));
+        }
         self.mu.push((place, mu));
     }
 

@@ -144,7 +144,8 @@ pub(super) fn top_a(candidates: &mut Candidates, share: f64) {
 /// p-e-w, text-generation-webui pull request 6335. That does nothing where it would rule out an
 /// end token or a new line; as in llama.cpp, no token is special here.
 pub(super) fn xtc(candidates: &mut Candidates, threshold: f64) {
-    let least = threshold * total(candidates);
+    // A token that cannot be drawn is no choice.
+    let least = (threshold * total(candidates)).max(f64::MIN_POSITIVE);
     let top = |candidate: &Candidate| candidate.weight >= least;
     let tops = candidates.iter().filter(|candidate| top(candidate));
     let kept = tops.min_by(|a, b| {

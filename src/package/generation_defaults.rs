@@ -1,6 +1,6 @@
 //! Defaults for generation and roles of tokens, which all formats name alike.
 
-use crate::generation::{EarlyStopping, Field, SAMPLING_OPTIONS, SamplingOptions};
+use crate::generation::{EarlyStopping, Field, MOST_BIAS, SAMPLING_OPTIONS, SamplingOptions};
 
 use super::PackageError;
 use super::declaration::{GenerationDefaults, Said, TOKEN_ROLES};
@@ -46,6 +46,12 @@ pub(super) fn read_defaults(
         if let Some(value) = generation.get(option.name) {
             read_option(option.field, &value, &mut sampling)?;
         }
+    }
+    if sampling.do_sample == Some(true)
+        && sampling.num_beams.is_some_and(|count| count > 1)
+        && let Some(value) = generation.get("num_beams")
+    {
+        value.warn("a search that draws tokens is not done by this version; they are drawn without one");
     }
     if let Some(words) = generation.get("bad_words_ids") {
         let words = words.items()?.map(|word| ids(&word)).collect::<Result<_, _>>()?;
@@ -111,11 +117,14 @@ fn read_option(field: Field, value: &Cursor<'_>, sampling: &mut SamplingOptions)
         Field::Tokens(field) => *field(sampling) = Some(ids(value)?),
         Field::Words(_) => {}
         Field::Biases(field) => {
+            let most = f64::from(MOST_BIAS);
+            let expected = format!("a number from -{most} to {most}");
             let mut biases = Vec::new();
             for (token, bias) in value.entries()? {
                 let id = token.parse().ok().filter(|id: &i32| *id >= 0);
                 let id = id.ok_or_else(|| bias.invalid("the key is no token id (0 to 2^31 - 1)"))?;
-                biases.push((id, bias.number()? as f32));
+                let bias = bias.number_where(&expected, |bias| (-most..=most).contains(&bias))?;
+                biases.push((id, bias as f32));
             }
             *field(sampling) = Some(biases);
         }

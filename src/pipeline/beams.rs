@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 
 use crate::component::RunControl;
-use crate::generation::{BeamSearch, BeamSequence, BeamStep, Beams, FinishReason, log_probability};
+use crate::generation::{
+    BeamSearch, BeamSequence, BeamStep, Beams, FinishReason, SampleError, log_probability,
+};
 
 use super::run::Run;
 use super::step::no_choice;
@@ -104,14 +106,19 @@ impl Run {
                     });
                 })?;
             }
+            if candidates.is_empty() && !search.has_finished() {
+                return Err(self.no_continuation(SampleError::NothingLeft));
+            }
             let next = search.advance(&mut candidates, length, &end_tokens, |beam| {
                 running.get(beam).map_or(&[], |beam| beam.answer.as_slice())
             });
-            for step in candidates.iter().filter(|step| end_tokens.contains(&step.token)) {
+            let best = candidates.iter().take(beams.count);
+            for step in best.filter(|step| end_tokens.contains(&step.token)) {
                 if let Some(beam) = running.get(step.beam) {
                     ended.push(beam.with(step.token));
                 }
             }
+            ended.retain(|(answer, _)| search.keeps(answer));
             if search.is_done() {
                 break;
             }
@@ -158,17 +165,16 @@ impl Run {
         let in_turn = usize::try_from(beam.transcript.chosen_in_turn()).unwrap_or(tokens.len());
         let prompt_len = tokens.len().saturating_sub(in_turn);
         let found = self.sampler.best(&beam.logits, tokens, prompt_len, count, visit);
-        found.map_err(|error| {
-            let spec = &self.pipeline.shared().spec;
-            let decoder = self
-                .token_loop()
-                .and_then(|token_loop| spec.components.get(token_loop.decoder));
-            no_choice(
-                decoder.map_or(String::new(), |decoder| decoder.name.clone()),
-                error,
-            )
-            .into()
-        })
+        found.map_err(|error| self.no_continuation(error))
+    }
+
+    fn no_continuation(&self, error: SampleError) -> PipelineError {
+        let spec = &self.pipeline.shared().spec;
+        let decoder = self
+            .token_loop()
+            .and_then(|token_loop| spec.components.get(token_loop.decoder));
+        let decoder = decoder.map_or(String::new(), |decoder| decoder.name.clone());
+        no_choice(decoder, error).into()
     }
 
     fn raw_logprob(&self, token: i32) -> f32 {

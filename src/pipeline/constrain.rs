@@ -141,10 +141,21 @@ impl Run {
         Ok(())
     }
 
+    /// Where the constrained answer begins.
+    pub(super) fn constrained_from(&self) -> usize {
+        self.constrained
+            .as_ref()
+            .map_or(0, |constrained| constrained.start)
+    }
+
     /// The constraint as it was before a choice at `place` that failed, which was to be in the
-    /// place of `last`.
-    pub(super) fn constrain_again(&mut self, last: Option<i32>, place: usize) {
+    /// place of `last`, when the answer began at `start`.
+    pub(super) fn constrain_again(&mut self, last: Option<i32>, place: usize, start: usize) {
         if let Some(constrained) = &mut self.constrained {
+            if place < start {
+                // The last token was before the answer.
+                return constrained.restart(start);
+            }
             constrained.rewind(place);
             // It fit before.
             let _ = last.map(|last| constrained.take(last, place));

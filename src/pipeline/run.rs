@@ -405,7 +405,7 @@ impl Run {
         self.sampler.set_host_sampler(sampler);
     }
 
-    /// What the last chosen token was chosen by, where the option `logprobs` is given.
+    /// What the last token was chosen by, where the option `logprobs` is given and it was not forced.
     pub fn logprobs(&self) -> Option<&Logprobs> {
         self.sampler.logprobs()
     }
@@ -439,7 +439,9 @@ impl Run {
             self.refuse_finished()?;
             self.refuse_full()?;
         }
-        self.accept(id, logprob, Timings::default())
+        let event = self.accept(id, logprob, Timings::default())?;
+        self.sampler.forget_logprobs();
+        Ok(event)
     }
 
     /// Appends a token that no logits were asked about.
@@ -448,6 +450,7 @@ impl Run {
         let before = std::mem::replace(&mut self.logits_are_used, false);
         match self.accept(id, 0.0, Timings::default()) {
             Ok(event) => {
+                self.sampler.forget_logprobs();
                 self.has_logits = false;
                 self.logits_are_used = false;
                 Ok(Event {
@@ -477,10 +480,11 @@ impl Run {
         let last = instead
             .then(|| self.transcript.tokens().last().copied())
             .flatten();
+        let start = self.constrained_from();
         let complete = match self.follow_constraint(id, place) {
             Ok(complete) => complete,
             Err(error) => {
-                self.constrain_again(last, place);
+                self.constrain_again(last, place, start);
                 return Err(error);
             }
         };
@@ -493,7 +497,7 @@ impl Run {
         let piece = match piece {
             Ok(piece) => piece,
             Err(error) => {
-                self.constrain_again(last, place);
+                self.constrain_again(last, place, start);
                 return Err(error.into());
             }
         };

@@ -251,11 +251,27 @@ pub(super) fn sampler(
             message: format!("for packages that choose tokens; this one is {}", spec.strategy),
         });
     }
-    let options = own.over(&spec.generation.sampling).map_err(invalid)?;
+    let mut options = own.over(&spec.generation.sampling).map_err(invalid)?;
+    let stops = [
+        ("stop_strings", !settings.stop_strings.is_empty()),
+        ("stop_tokens", !settings.stop_tokens.is_empty()),
+    ];
+    let stops = stops.iter().find(|(_, given)| *given);
+    if own.num_beams.is_none() && (stops.is_some() || settings.speculation != Speculation::Off) {
+        // What the caller says comes before a search that only the package asks for.
+        options.num_beams = None;
+        options.num_return_sequences = own.num_return_sequences;
+    }
     let beams = match spec.token_loop {
         Some(_) => Beams::new(&options).map_err(invalid)?,
         None => None,
     };
+    if let (Some(_), Some(&(what, _))) = (&beams, stops) {
+        return Err(RequestError::InvalidSetting {
+            what,
+            message: "beams are searched without it; leave it out, or set num_beams to 1".to_owned(),
+        });
+    }
     if beams.is_some() && spec.nested.is_some() {
         return Err(RequestError::InvalidSetting {
             what: "num_beams",

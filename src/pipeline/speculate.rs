@@ -152,6 +152,7 @@ impl Run {
         let of_draft = RunSettings {
             sampling: SamplingOptions {
                 do_sample: Some(false),
+                num_beams: Some(1),
                 ..SamplingOptions::default()
             },
             stop_on_eos: false,
