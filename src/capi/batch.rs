@@ -187,7 +187,8 @@ pub unsafe extern "C" fn oxp_batch_get_count(
 }
 
 /// Takes a step (oxp_run_step) of every run in the batch, and tells of each; `on_step` may be NULL. A
-/// run that finishes or fails leaves the batch; the others are not touched by that. Runs that another
+/// run that finishes or fails leaves the batch; the others are not touched by that. One that was
+/// cancelled, by "cancel" or by what its hook or sampler returned, stays. Runs that another
 /// call is using are left out of this step and stay. `stepped`, which may be NULL, gets how many runs
 /// took a step; none in an empty batch. `cancel` may be NULL, and ends the step for all runs, as each
 /// is; "timeout_ms" of the runs does not count here.

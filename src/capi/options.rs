@@ -177,6 +177,9 @@ pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 ///                     length ^ "length_penalty" (-100 to 100, default 1); "early_stopping" is
 ///                     "true" (as soon as there are as many as beams), "false" (when the best
 ///                     beam is no better, the default) or "never" (when none can be better).
+///                     Not together with a constraint, a host's sampler, "logprobs",
+///                     "speculation", "stop_strings" or "stop_tokens": a package's own
+///                     num_beams gives way to the last four, and to drawn tokens.
 ///                     "num_beam_groups" 1 and "diversity_penalty" 0 alone: no groups
 ///   "logprobs"        0 to 1000: how many of the most probable tokens oxp_run_get_logprobs
 ///                     gives for each step; default: none, and not the chosen one's

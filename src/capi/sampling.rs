@@ -51,7 +51,7 @@ pub const OXP_LOGPROBS_PROCESSED: u32 = 1;
 
 /// A token id, and the natural logarithm of its probability.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct oxp_token_logprob {
     pub token: i32,
     pub logprob: f32,
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn oxp_run_set_sampler(
 /// the run is freed.
 ///
 /// Errors: OXP_ERR_INVALID_ARGUMENT (`distribution`), OXP_ERR_INVALID_STATE (no token was chosen yet,
-/// or the option is not set), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+/// the last one was forced, or the option is not set), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_get_logprobs(
     run: *mut oxp_run,
@@ -173,7 +173,8 @@ pub unsafe extern "C" fn oxp_run_get_logprobs(
             let Some(found) = state.run.logprobs() else {
                 return Err(Failure::new(
                     OXP_ERR_INVALID_STATE,
-                    "no token was chosen yet with the option \"logprobs\"; make the run with it, and step",
+                    "no token was chosen yet with the option \"logprobs\", or the last one was forced; make the run \
+                     with it, and step",
                 ));
             };
             let (chosen, tokens) = match distribution {
@@ -188,7 +189,10 @@ pub unsafe extern "C" fn oxp_run_get_logprobs(
             };
             let plain: Vec<oxp_token_logprob> = tokens.iter().map(plain).collect::<Result<_>>()?;
             logprob.set(chosen);
-            state.logprobs[distribution as usize % 2] = plain;
+            // Those that have been handed out stay where they are.
+            if state.logprobs[distribution as usize % 2] != plain {
+                state.logprobs[distribution as usize % 2] = plain;
+            }
             let kept = &state.logprobs[distribution as usize % 2];
             out.set(match kept.is_empty() {
                 true => std::ptr::null(),
