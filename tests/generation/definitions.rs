@@ -442,6 +442,43 @@ fn tokens_of_options_are_tokens_of_the_logits() {
     }
 }
 
+#[test]
+fn ends_of_what_numbers_can_be() {
+    let pick = |options: &[(&str, &str)], logits: &[f32]| sampler(options, 1).pick(logits, &[3], 0, None);
+    // A token that cannot be drawn is none of XTC's choices.
+    let xtc = [("xtc_threshold", "0"), ("xtc_probability", "1")];
+    assert_eq!(pick(&xtc, &[0.0, -1.0, -1000.0]), Ok(1));
+    for others in [
+        &[][..],
+        &[("top_p", "0.9")],
+        &[("min_p", "0.1")],
+        &[("typical_p", "0.9")],
+    ] {
+        let mut options = others.to_vec();
+        options.push(("temperature", "1e-309"));
+        assert_eq!(pick(&options, &[1.0, 2.0, -3.0]), Ok(1), "{others:?}");
+        assert_eq!(pick(&options, &[1.0, f32::INFINITY, -3.0]), Ok(1), "{others:?}");
+    }
+    // Of equals the lowest id is kept, the two zeros being equal.
+    for logits in [[-0.0, 0.0], [0.0, -0.0]] {
+        for chain in [&[("top_p", "0.4")][..], &[("top_k", "2"), ("top_p", "0.4")]] {
+            let logprobs = log_probabilities(chain, &logits, &[], 0, None).unwrap();
+            assert_eq!(logprobs, [0.0, f32::NEG_INFINITY], "{chain:?}");
+        }
+        let mut sampler = sampler(&[("logprobs", "2")], 1);
+        sampler.choose(&logits, &[], 0, None).unwrap();
+        assert_eq!(sampler.logprobs().unwrap().raw_top[0].token, 0);
+    }
+    // Infinite logits share all of the probability.
+    let mut sampler = sampler(&[("logprobs", "3")], 1);
+    let infinite = [0.0, f32::INFINITY, 5.0, f32::INFINITY];
+    sampler.choose(&infinite, &[], 0, None).unwrap();
+    let top = &sampler.logprobs().unwrap().raw_top;
+    let top: Vec<(u32, f32)> = top.iter().map(|one| (one.token, one.logprob)).collect();
+    let half = -std::f32::consts::LN_2;
+    assert_eq!(top, [(1, half), (3, half), (2, f32::NEG_INFINITY)]);
+}
+
 /// μ moves towards the wished surprise, token by token, and goes with the place in the sequence.
 #[test]
 fn mirostat_remembers_by_place() {

@@ -194,6 +194,15 @@ fn what_does_not_go_with_beams() {
             .to_string();
         assert!(error.contains(fragment), "{error}");
     }
+    let stopped = RunSettings {
+        stop_tokens: vec![vec![4]],
+        ..settings(&[("num_beams", "2")], 3)
+    };
+    let error = Run::new(&pipeline, &stopped).unwrap_err().to_string();
+    assert!(
+        error.contains("stop_tokens") && error.contains("num_beams to 1"),
+        "{error}"
+    );
     let mut run = Run::new(&pipeline, &settings(&[("num_beams", "2")], 3)).unwrap();
     run.append_tokens(&[3]).unwrap();
     let error = run.step(&RunControl::default()).unwrap_err().to_string();
@@ -204,6 +213,37 @@ fn what_does_not_go_with_beams() {
         .unwrap_err();
     assert!(error.to_string().contains("host's sampler"), "{error}");
     assert_eq!(run.tokens(), [3]);
+}
+
+/// A beam that nothing can follow ends, and the others go on.
+#[test]
+fn a_search_ends_only_when_every_beam_does() {
+    let pipeline = model("[7]");
+    for dead in [1, 2] {
+        let mut run = Run::new(&pipeline, &settings(&[("num_beams", "2")], 4)).unwrap();
+        run.append_tokens(&[3]).unwrap();
+        let mut seen = 0;
+        run.set_logits_hook(Some(Box::new(move |logits, tokens| {
+            logits[7] = f32::NEG_INFINITY;
+            seen += i32::from(tokens.len() == 2);
+            if tokens.len() == 2 && seen <= dead {
+                logits.fill(f32::NEG_INFINITY);
+            }
+            ControlFlow::Continue(())
+        })));
+        let finish = run.generate(&RunControl::default(), &mut |_, _| ControlFlow::Continue(()));
+        match dead {
+            1 => {
+                assert_eq!(finish.unwrap(), Some(FinishReason::MaxTokens));
+                assert_eq!(run.sequences()[0].tokens.len(), 4);
+            }
+            _ => {
+                let error = finish.unwrap_err().to_string();
+                assert!(error.contains("no token is left"), "{error}");
+                assert_eq!(run.tokens(), [3]);
+            }
+        }
+    }
 }
 
 /// A search whose beams are runs made anew for each step, so that no cache is carried on. All sums are

@@ -63,6 +63,25 @@ fn a_package_says_whether_tokens_are_drawn_and_the_caller_wins() {
     assert_eq!(answer(&sampled, &[], 1), drawn);
     assert_eq!(answer(&sampled, &[("do_sample", "false")], 1), greedy);
     assert_eq!(answer(&sampled, &[("top_k", "1")], 1), greedy);
+    // A search that draws is not done, and one of the package's gives way to the caller.
+    let (searched, _) = language_model(
+        "generation: {do_sample: true, temperature: 100, num_beams: 4, num_return_sequences: 2}\n",
+    );
+    assert_eq!(answer(&searched, &[], 1), drawn);
+    let (searching, _) = language_model("generation: {num_beams: 4}\n");
+    assert_eq!(answer(&searching, &hot, 1), drawn);
+    assert_eq!(answer(&searching, &[("num_beams", "1")], 1), greedy);
+    let mut run = Run::new(
+        &searching,
+        &RunSettings {
+            stop_tokens: vec![vec![greedy[3]]],
+            ..settings(&[], 0)
+        },
+    )
+    .unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    let stop = greedy.iter().position(|&token| token == greedy[3]).unwrap();
+    assert_eq!(generate(&mut run), greedy[..=stop]);
     let (seeded, _) = language_model("generation: {do_sample: true, temperature: 100, seed: 1}\n");
     let mut run = Run::new(
         &seeded,
