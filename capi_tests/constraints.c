@@ -128,6 +128,23 @@ static void kept(void)
     oxp_run_free(run);
 }
 
+/* A token that does not fit leaves the answer where it begins. */
+static void failed(void)
+{
+    oxp_run *run = start("true");
+    oxp_event event = OXP_EVENT_INIT;
+    CHECK(step(run, OXP_FINISH_NONE) == 1);
+    CHECK(step(run, OXP_FINISH_NONE) == 2);
+    set(run, " five( two| four) one");
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "token 1 does not fit", oxp_run_force_token(run, 1, &event, ERR));
+    CHECK(step(run, OXP_FINISH_NONE) == 5);
+    CHECK(step(run, OXP_FINISH_NONE) == 2);
+    OK(oxp_run_rewind(run, 4, ERR));
+    CHECK(step(run, OXP_FINISH_NONE) == 2);
+    CHECK(step(run, OXP_FINISH_NONE) == 1);
+    oxp_run_free(run);
+}
+
 static void refused(void)
 {
     oxp_run *run = start("true");
@@ -157,6 +174,7 @@ int main(int argc, char **argv)
     switched();
     forced();
     kept();
+    failed();
     refused();
     oxp_pipeline_free(pipeline);
     return check_result();

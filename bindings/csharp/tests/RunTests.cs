@@ -54,6 +54,26 @@ static class RunTests
             Check.Same(two.GetTokens(), new[] { 3, 4, 5, 6, 7 });
             Check.Fails(Status.InvalidState, "not in the batch", () => batch.Remove(one));
         }
+        using (Batch batch = pipeline.CreateBatch())
+        using (Run one = Start(pipeline))
+        using (Run two = Start(pipeline))
+        {
+            batch.Add(one);
+            batch.Add(two);
+            one.SetLogitsHook((logits, tokens) => throw new InvalidOperationException("mine"));
+            IReadOnlyList<BatchStep> steps = batch.Step();
+            Check.Equal(steps.Count, 2);
+            Check.Equal(steps[0].Error.Status, Status.Cancelled);
+            Check.That(steps[0].Error.InnerException is InvalidOperationException);
+            Check.That(steps[1].Error == null);
+            // It comes out of no other call, and the run stays.
+            Check.Equal(two.Step().Token, 5);
+            Check.Equal(batch.Count, 2);
+            one.SetLogitsHook(null);
+            steps = batch.Step();
+            Check.Equal(steps.Count, 2);
+            Check.Equal(steps[0].Event.Token, 4);
+        }
     }
 
     private static void Forks()
