@@ -443,6 +443,9 @@
  *                     length ^ "length_penalty" (-100 to 100, default 1); "early_stopping" is
  *                     "true" (as soon as there are as many as beams), "false" (when the best
  *                     beam is no better, the default) or "never" (when none can be better).
+ *                     Not together with a constraint, a host's sampler, "logprobs",
+ *                     "speculation", "stop_strings" or "stop_tokens": a package's own
+ *                     num_beams gives way to the last four, and to drawn tokens.
  *                     "num_beam_groups" 1 and "diversity_penalty" 0 alone: no groups
  *   "logprobs"        0 to 1000: how many of the most probable tokens oxp_run_get_logprobs
  *                     gives for each step; default: none, and not the chosen one's
@@ -1782,7 +1785,8 @@ oxp_status oxp_batch_get_count(oxp_batch *batch, uint64_t *count, oxp_error **er
 
 /**
  * Takes a step (oxp_run_step) of every run in the batch, and tells of each; `on_step` may be NULL. A
- * run that finishes or fails leaves the batch; the others are not touched by that. Runs that another
+ * run that finishes or fails leaves the batch; the others are not touched by that. One that was
+ * cancelled, by "cancel" or by what its hook or sampler returned, stays. Runs that another
  * call is using are left out of this step and stay. `stepped`, which may be NULL, gets how many runs
  * took a step; none in an empty batch. `cancel` may be NULL, and ends the step for all runs, as each
  * is; "timeout_ms" of the runs does not count here.
@@ -1935,7 +1939,7 @@ oxp_status oxp_run_set_sampler(oxp_run *run,
  * the run is freed.
  *
  * Errors: OXP_ERR_INVALID_ARGUMENT (`distribution`), OXP_ERR_INVALID_STATE (no token was chosen yet,
- * or the option is not set), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ * the last one was forced, or the option is not set), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_get_logprobs(oxp_run *run,
                                 uint32_t distribution,

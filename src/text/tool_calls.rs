@@ -266,7 +266,9 @@ impl<'a> Found<'a> {
     /// A call and the text behind its `mark`, which inside of the call's JSON is none.
     fn split_behind_json(&self, text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
         let plain = text.split_once(mark);
-        let brace = text.find('{')?;
+        let Some(brace) = text.find('{') else {
+            return plain;
+        };
         let before = text.get(..brace).unwrap_or_default();
         if before.contains(mark) || before.contains("<parameter=") {
             return plain;
@@ -568,6 +570,10 @@ impl<'a> Found<'a> {
     }
 
     fn functionary(&mut self) -> Result<(), TextError> {
+        if !self.finished && !self.text.is_empty() && ">>>".starts_with(self.text) {
+            self.calls.complete = false;
+            return Ok(());
+        }
         let mut rest = Some(self.text.strip_prefix(">>>").unwrap_or(self.text));
         while let Some(text) = rest {
             let (part, after) = self.functionary_part(text);
