@@ -446,6 +446,11 @@ fn sections_and_settings_of_a_wrong_kind() {
         "the number 1.5, expected an integer",
     );
     with(
+        "generation: {logit_bias: {5: 1.0e+39}}\n",
+        "generation.logit_bias.5",
+        "expected a number from -10000 to 10000",
+    );
+    with(
         "generation: {num_beams: -1}\n",
         "generation.num_beams",
         "expected an integer from 1 to 64",

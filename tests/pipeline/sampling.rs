@@ -96,6 +96,19 @@ fn a_package_says_whether_tokens_are_drawn_and_the_caller_wins() {
 }
 
 #[test]
+fn a_forced_token_has_no_logprobs() {
+    let (pipeline, _) = language_model("");
+    let mut run = begin(&pipeline, &[("logprobs", "2")], 1);
+    let control = RunControl::default();
+    let event = run.step(&control).unwrap();
+    assert_eq!(run.logprobs().unwrap().raw, event.logprob);
+    run.force_token(2).unwrap();
+    assert_eq!(run.logprobs(), None);
+    run.step(&control).unwrap();
+    assert!(run.logprobs().is_some());
+}
+
+#[test]
 fn a_package_rules_tokens_out() {
     let (plain, _) = language_model("");
     let first = answer(&plain, &[], 0)[0];
