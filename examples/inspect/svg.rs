@@ -140,7 +140,9 @@ fn made_by_a_loop<'a>(description: &'a Value, input: &'a Value) -> Option<(&'a V
     match source.as_str() {
         Some(what @ ("output_ids" | "output_codes" | "frames")) => Some((&description["decoder"], what)),
         Some(_) => None,
-        None => source.get("loop_result").map(|denoiser| (denoiser, "the loop's result")),
+        None => source
+            .get("loop_result")
+            .map(|denoiser| (denoiser, "the loop's result")),
     }
 }
 
