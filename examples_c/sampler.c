@@ -37,7 +37,7 @@ static uint64_t likeliest(const float *logits, uint64_t count, uint64_t most, in
 
 static int32_t choose(const float *logits, uint64_t count, double temperature, uint64_t most, uint64_t *random)
 {
-    int32_t tokens[MOST];
+    int32_t tokens[MOST] = {0};
     uint64_t found = likeliest(logits, count, most, tokens), i;
     double total = 0, left;
     for (i = 0; i < found; i++)
