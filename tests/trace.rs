@@ -43,6 +43,30 @@ pipeline:
     fs::write(folder.join("inference_metadata.yaml"), metadata).unwrap();
 }
 
+/// The same with a KV cache, of which the tokens do not depend: its runs can step together.
+fn write_cached_package(folder: &Path) {
+    write_package(folder);
+    let next: Vec<f32> = (0..64).map(|at| f32::from((at / 8 + 1) % 8 == at % 8)).collect();
+    let decoder = Model::new()
+        .input("inputs_embeds", FLOAT, "[1, s, 8]")
+        .input("past", FLOAT, "[1, 1, p, 8]")
+        .output("logits", FLOAT, "[1, s, 8]")
+        .output("present", FLOAT, "[1, 1, t, 8]")
+        .initializer(Tensor::floats("next", &[8, 8], &next))
+        .initializer(Tensor::ints("head", &[1], &[1]))
+        .node(Node::new("MatMul", &["inputs_embeds", "next"], &["logits"]))
+        .node(Node::new("Unsqueeze", &["inputs_embeds", "head"], &["new"]))
+        .node(Node::new("Concat", &["past", "new"], &["present"]).int("axis", 2));
+    fs::write(folder.join("decoder.onnx"), decoder.encode()).unwrap();
+    let metadata = folder.join("inference_metadata.yaml");
+    let text = fs::read_to_string(&metadata).unwrap();
+    let cached = text.replace(
+        "logits_output: logits}",
+        "logits_output: logits, kv_inputs: [past], kv_outputs: [present]}",
+    );
+    fs::write(metadata, cached).unwrap();
+}
+
 const DECODER: &str = "the \"decoder\"";
 
 /// A run of the package whose runtime writes into the file.
@@ -146,7 +170,7 @@ fn tells_calls_components_and_operators_with_their_bytes() {
 fn tells_calls_that_run_together() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.json");
-    write_package(folder.path());
+    write_cached_package(folder.path());
     let mut first = traced_run(folder.path(), &file, BackendChoice::Native);
     let mut second = Run::new(first.pipeline(), &RunSettings::default()).unwrap();
     first.append_tokens(&[2]).unwrap();
@@ -154,13 +178,24 @@ fn tells_calls_that_run_together() {
     let stepped = Run::step_together(&mut [&mut first, &mut second], &RunControl::default());
     let tokens: Vec<Option<i32>> = stepped.into_iter().map(|event| event.unwrap().token).collect();
     assert_eq!(tokens, [Some(3), Some(5)]);
+    // Behind the prompts, which each run feeds by itself, the two are multiplied in one.
+    for outcome in Run::step_together(&mut [&mut first, &mut second], &RunControl::default()) {
+        outcome.unwrap();
+    }
     drop((first, second));
     let events = events(&fs::read_to_string(&file).unwrap());
     for component in ["embedding", DECODER] {
         let calls = named(&events, "component", component);
         let calls: u64 = calls.iter().filter_map(|run| run["args"]["calls"].as_u64()).sum();
-        assert_eq!(calls, 2, "{component}: {events:?}");
+        assert_eq!(calls, 4, "{component}: {events:?}");
     }
+    let products = named(&events, "operator", "MatMul");
+    let bytes: Vec<_> = products
+        .iter()
+        .map(|product| product["args"]["output_bytes"].clone())
+        .collect();
+    let alone = bytes[0].as_u64().unwrap();
+    assert_eq!(bytes, [alone, alone, 2 * alone], "{events:?}");
 }
 
 #[cfg(feature = "ort")]

@@ -1,4 +1,5 @@
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -11,7 +12,7 @@ use super::output::{CacheMemory, Memory, NodeRoom};
 use super::tensor::{Dims, Tensor, TensorRef, byte_count};
 use super::value::{Value, ValueRef};
 use super::workspace::Workspace;
-use crate::component::{ComponentErrorKind, OPERATOR, RunControl, TraceArgument};
+use crate::component::{ComponentErrorKind, OPERATOR, RunControl, Trace, TraceArgument};
 
 /// Where a value is during a run. Constants of the graph are in its facts, not here.
 #[derive(Debug, Default)]
@@ -215,14 +216,7 @@ impl Executor {
             ControlError::Inside(error) => error,
         })?;
         if let Some((began, trace)) = trace {
-            let bytes = TraceArgument::Number(self.result_bytes(run, node));
-            let name = TraceArgument::Text(&node.name);
-            trace.complete(
-                OPERATOR,
-                &node.op,
-                began,
-                &[("node", name), ("output_bytes", bytes)],
-            );
+            trace_operator(&trace, began, node, self.result_bytes(run, node));
         }
         for &value in &step.last_uses {
             self.release(value, run.workspace);
@@ -231,7 +225,7 @@ impl Executor {
     }
 
     /// Bytes of what a node has made, for the trace; views of its inputs are none.
-    fn result_bytes(&self, run: &Run<'_, '_>, node: &Node) -> u64 {
+    pub(super) fn result_bytes(&self, run: &Run<'_, '_>, node: &Node) -> u64 {
         let bytes = node.outputs.iter().flatten().filter_map(|value| {
             let (ty, dims) = match self.slots.get(value.index())? {
                 Slot::Owned(value) => match value.view() {
@@ -589,6 +583,13 @@ impl<'v> Lookup<'v, '_> {
             }
         }
     }
+}
+
+/// Writes down a node that has run, and how many bytes its results have.
+pub(super) fn trace_operator(trace: &Trace, began: Duration, node: &Node, bytes: u64) {
+    let name = ("node", TraceArgument::Text(&node.name));
+    let bytes = ("output_bytes", TraceArgument::Number(bytes));
+    trace.complete(OPERATOR, &node.op, began, &[name, bytes]);
 }
 
 /// Holds a kernel to what its inference said; debug builds only.

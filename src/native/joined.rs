@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 
 use super::ending;
-use super::executor::{Executor, Produced, Room, Run};
+use super::executor::{Executor, Produced, Room, Run, trace_operator};
 use super::graph::{Action, Graph, Node, Plan, Step};
 use super::operator::{OpError, Operator, TOGETHER};
 use super::tensor::{Dims, Tensor, TensorRef};
@@ -77,11 +77,18 @@ fn run_lanes(
         let Some(node) = graph.nodes.get(step.node) else {
             continue;
         };
+        let trace = shared.workspace.trace.clone().map(|trace| (trace.now(), trace));
         let joined = match joining(graph, node, step) {
             Some((operator, inputs)) => run_joined(executors, lanes, shared, node, (operator, inputs))
                 .map_err(|error| node.error(error))?,
             None => false,
         };
+        // What is not joined writes each lane's own down.
+        if joined && let Some((began, trace)) = trace {
+            let lanes = executors.iter().zip(lanes.iter_mut());
+            let bytes = lanes.map(|(executor, lane)| executor.result_bytes(&shared.run(lane), node));
+            trace_operator(&trace, began, node, bytes.sum());
+        }
         for (executor, lane) in executors.iter_mut().zip(lanes.iter_mut()) {
             let mut run = shared.run(lane);
             match joined {

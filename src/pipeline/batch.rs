@@ -70,13 +70,9 @@ impl Run {
         let ready = self
             .refuse_finished()
             .and_then(|()| self.refuse_waiting_images())
-            .and_then(|()| self.refuse_full())
             .map_err(PipelineError::from);
-        match ready.and_then(|()| self.forced_token()) {
-            Ok(Some(id)) => {
-                let control = check_control(control).map_err(PipelineError::from);
-                return Place::Done(control.and_then(|()| self.accept_forced(id)));
-            }
+        match ready.and_then(|()| self.step_without_model(control)) {
+            Ok(Some(event)) => return Place::Done(Ok(event)),
             Ok(None) => {}
             Err(error) => return Place::Done(Err(error)),
         }

@@ -311,13 +311,24 @@ impl Run {
             }
             .into());
         }
-        self.refuse_full()?;
-        if let Some(id) = self.forced_token()? {
-            check_control(control)?;
-            return self.accept_forced(id);
+        if let Some(event) = self.step_without_model(control)? {
+            return Ok(event);
         }
         let timings = self.feed(token_loop, control)?;
         self.choose_next(token_loop, timings)
+    }
+
+    /// Takes the step of a run whose constraint leaves no choice; `None` where the model has one.
+    pub(super) fn step_without_model(
+        &mut self,
+        control: &RunControl,
+    ) -> Result<Option<Event>, PipelineError> {
+        self.refuse_full()?;
+        let Some(id) = self.forced_token()? else {
+            return Ok(None);
+        };
+        check_control(control)?;
+        self.accept_forced(id).map(Some)
     }
 
     /// Chooses a token of the current logits and appends it.
