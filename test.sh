@@ -16,6 +16,8 @@ if [ -z "${OXP_FIXTURES:-}" ] && [ ! -d ../shared/fixtures ]; then
 fi
 
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
+# Every test program contains the whole library: with line tables they need three times the disk.
+export CARGO_PROFILE_DEV_DEBUG=0
 started=$SECONDS
 
 step() {
@@ -64,8 +66,15 @@ unoptimised=(env CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo test --locked)
 slow=(--skip two_turns_are_the_same --skip a_decode_step_copies --skip lifetimes --skip chat_ --skip answers_of --skip examples::)
 # The real model, on kernels that are not optimised.
 slow+=(--skip answers_follow --skip forks_loaded --skip runs_of_a_batch --skip guesses_change --skip a_prompt_that_begins)
+# What has passed is not run again; it would stay beside the programs of the next step.
+remove_test_programs() {
+    find "${CARGO_TARGET_DIR:-target}/debug/deps" -maxdepth 1 -type f -executable ! -name '*.so' -delete
+    find "${CARGO_TARGET_DIR:-target}/debug/deps" -maxdepth 1 -name 'liboxpipe*.[ar]*' ! -name '*.rmeta' -delete
+}
 step "tests, native only" "${unoptimised[@]}" "${native[@]}" -- "${slow[@]}"
+remove_test_programs
 step "tests, ONNX Runtime only" "${unoptimised[@]}" "${ort[@]}" -- --skip answers_of --skip examples::
+remove_test_programs
 step "release build" finish_release_build
 step "tests" cargo test --locked --test '*'
 
