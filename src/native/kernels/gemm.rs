@@ -14,6 +14,7 @@ mod avx512_few_rows;
 mod few_rows;
 mod float;
 mod generic;
+mod unit;
 
 use super::columns::Columns;
 use super::number::{Floats, Number};
@@ -127,7 +128,7 @@ fn multiply<T: Number>(
         }
         (Some(Floats::Bf16(left)), Some(Floats::Bf16(right))) => {
             let (a, b) = (as_stored(left, like(a)), as_stored(right, like(b)));
-            float::multiply(workers, sizes, a, b, &write_float);
+            float::multiply_bf16(workers, sizes, a, b, &write_float);
         }
         _ => generic_parts(workers, sizes, a.elements, b.elements, write),
     }
@@ -224,6 +225,10 @@ mod tests {
                 (257, 17),
                 (9, 70),
                 (33, 4),
+                // Even depths, which bf16 may take in pairs.
+                (10, 70),
+                (258, 33),
+                (514, 39),
             ] {
                 let (a, b) = (values::<T>(m * k, 1), values::<T>(k * n, 2));
                 let mut expected = vec![0.0; m * n];
@@ -326,6 +331,43 @@ mod tests {
         PORTABLE_ONLY.set(true);
         check(|x| x, 1);
         PORTABLE_ONLY.set(false);
+    }
+
+    /// Sums of bf16 take other loops than those of f32 where the CPU multiplies pairs of them.
+    #[test]
+    fn sums_of_bf16_do_not_depend_on_the_threads_and_are_near_the_exact_ones() {
+        let narrow = |x: Vec<f32>| x.into_iter().map(bf16::from_f32).collect::<Vec<bf16>>();
+        for (m, k, n) in [(9, 600, 333), (40, 1030, 70), (250, 260, 600), (37, 130, 33)] {
+            let (a, b) = (narrow(noise(m * k, 1)), narrow(noise(k * n, 2)));
+            for b_way in [false, true] {
+                let stored = if b_way { transpose(&b, k, n) } else { b.clone() };
+                let product = |threads: usize| {
+                    let mut y = vec![0.0f32; m * n];
+                    let (a, b) = (as_stored(&a[..], false), as_stored(&stored[..], b_way));
+                    let workers = Workers::new(threads);
+                    gemm_to(&workers, (m, k, n), a, b, &mut y, |_, _, sum| sum);
+                    y
+                };
+                let alone = product(1);
+                for threads in [2, 3, 4] {
+                    let several = product(threads);
+                    let same = alone
+                        .iter()
+                        .zip(&several)
+                        .all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "{m}x{k}x{n} on {threads} threads");
+                }
+                for row in 0..m {
+                    for column in 0..n {
+                        let terms = (0..k).map(|i| a[row * k + i].to_f64() * b[i * n + column].to_f64());
+                        let (sum, size) = terms.fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
+                        let found = f64::from(alone[row * n + column]);
+                        let tolerance = size * k as f64 * f64::from(f32::EPSILON);
+                        assert!((found - sum).abs() <= tolerance, "{found} for {sum}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

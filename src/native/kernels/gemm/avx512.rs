@@ -16,9 +16,10 @@
 )]
 
 use std::arch::x86_64::*;
+use std::sync::LazyLock;
 
-use super::super::simd::Stored;
 use super::float::{B_ROOM, BLOCK_DEPTH, LINE_BYTES, PANELS, Panels, TILE_COLUMNS, TILE_ROWS, Tiled, Tiles};
+use super::unit::Unit;
 
 /// Panels that are multiplied together.
 const TOGETHER: usize = 2;
@@ -31,6 +32,17 @@ pub(super) fn is_there() -> bool {
     is_x86_feature_detected!("avx512f")
 }
 
+/// Whether products of pairs of bf16 are there, and fast. Intel's CPUs take twice as long for them as
+/// for the multiply-adds of f32 that they replace; AMD's take the same time for twice the products.
+pub(super) fn has_pairs() -> bool {
+    static IS_AMD: LazyLock<bool> = LazyLock::new(|| {
+        let vendor = __cpuid(0);
+        let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+        name.as_flattened() == b"AuthenticAMD"
+    });
+    is_there() && is_x86_feature_detected!("avx512bf16") && *IS_AMD
+}
+
 #[cfg(test)]
 thread_local! {
     /// Whether tests on this thread want vectors of eight.
@@ -40,8 +52,8 @@ thread_local! {
 /// Gives the sums of a part away.
 ///
 /// # Safety
-/// [`is_there`].
-pub(super) unsafe fn multiply<A: Stored, B: Stored>(part: Tiled<'_, '_, A, B>) {
+/// [`is_there`], and for pairs [`has_pairs`].
+pub(super) unsafe fn multiply<A: Unit, B: Unit>(part: Tiled<'_, '_, A, B>) {
     let Tiled {
         product,
         group,
@@ -120,8 +132,8 @@ pub(super) unsafe fn multiply<A: Stored, B: Stored>(part: Tiled<'_, '_, A, B>) {
                 // SAFETY: the caller's word.
                 unsafe {
                     match fresh.take() {
-                        Some(fresh) => block.add(fresh, copy, sums, is_first, &mut lines, each),
-                        None => block.add(Copied, copy, sums, is_first, &mut lines, each),
+                        Some(fresh) => block.add::<B>(fresh, copy, sums, is_first, &mut lines, each),
+                        None => block.add::<B>(Copied, copy, sums, is_first, &mut lines, each),
                     }
                 }
             }
@@ -144,18 +156,34 @@ struct Lines {
 
 impl Lines {
     /// Those of B from which panels are copied; there may be some behind its end.
-    fn new<B: Stored>(panels: &Panels<'_, B>) -> Self {
+    fn new<B: Unit>(panels: &Panels<'_, B>) -> Self {
         let (_, k, n) = panels.sizes;
         let (depths, columns) = (&panels.depths, &panels.columns);
-        let (first, stride, rows, len) = match panels.b.transposed {
-            true => (columns.start * k + depths.start, k, columns.len(), depths.len()),
-            false => (depths.start * n + columns.start, n, depths.len(), columns.len()),
-        };
         let size = size_of::<B>();
-        let each = (len * size).div_ceil(LINE_BYTES);
+        // In bytes, but for the rows.
+        let (first, stride, rows, len) = match panels.b.transposed {
+            true => (
+                (columns.start * k + depths.start) * size,
+                k * size,
+                columns.len(),
+                depths.len() * size,
+            ),
+            false => {
+                let stride = n * (size / B::DEPTHS);
+                let first = columns.start * (size / B::DEPTHS);
+                let len = columns.len() * (size / B::DEPTHS);
+                (
+                    depths.start * n * size + first,
+                    stride,
+                    depths.len() * B::DEPTHS,
+                    len,
+                )
+            }
+        };
+        let each = len.div_ceil(LINE_BYTES);
         Lines {
-            row: panels.b.elements.as_ptr().addr().wrapping_add(first * size),
-            stride: stride * size,
+            row: panels.b.elements.as_ptr().addr().wrapping_add(first),
+            stride,
             each,
             line: 0,
             left: rows * each,
@@ -201,8 +229,10 @@ impl Columns for Copied {
 
 /// Where they lie in B, by its rows. They are copied on the way.
 struct Fresh<B> {
-    from: *const B,
-    stride: usize,
+    rows: *const B,
+    /// Of the matrix.
+    columns: usize,
+    first: usize,
 }
 
 impl<B> Clone for Fresh<B> {
@@ -213,29 +243,29 @@ impl<B> Clone for Fresh<B> {
 
 impl<B> Copy for Fresh<B> {}
 
-impl<B: Stored> Fresh<B> {
+impl<B: Unit> Fresh<B> {
     /// If it is two whole panels.
     fn of(panels: &Panels<'_, B>) -> Option<Self> {
         let (_, _, n) = panels.sizes;
         if panels.b.transposed || panels.columns.len() != TOGETHER * TILE_COLUMNS {
             return None;
         }
-        // All that is read.
-        let first = panels.depths.start * n + panels.columns.start;
-        let last = (panels.depths.end - 1) * n + panels.columns.end;
+        let rows = panels.depths.start * n..panels.depths.end * n;
         Some(Fresh {
-            from: panels.b.elements.get(first..last)?.as_ptr(),
-            stride: n,
+            rows: panels.b.elements.get(rows)?.as_ptr(),
+            columns: n,
+            first: panels.columns.start,
         })
     }
 }
 
-impl<B: Stored> Columns for Fresh<B> {
+impl<B: Unit> Columns for Fresh<B> {
     #[inline(always)]
     unsafe fn load(self, panel: usize, depth: usize, copy: *mut f32) -> __m512 {
         // SAFETY: the caller's word.
         unsafe {
-            let columns = B::load_wide(self.from.add(depth * self.stride + panel * TILE_COLUMNS));
+            let row = self.rows.add(depth * self.columns);
+            let columns = B::wide_words(row, self.columns, self.first + panel * TILE_COLUMNS);
             _mm512_storeu_ps(copy, columns);
             columns
         }
@@ -258,7 +288,7 @@ impl Block<'_> {
     ///
     /// # Safety
     /// [`is_there`], and the columns have as many panels and rows.
-    unsafe fn add(
+    unsafe fn add<U: Unit>(
         &self,
         columns: impl Columns,
         copy: &mut [f32],
@@ -277,15 +307,15 @@ impl Block<'_> {
             ($panels:literal) => {
                 match self.rows {
                     0 => {}
-                    1 => self.add_tiles::<1, 1, $panels>(columns, copy, sums, beside, first, lines, each),
-                    2 => self.add_tiles::<1, 2, $panels>(columns, copy, sums, beside, first, lines, each),
-                    3 => self.add_tiles::<1, 3, $panels>(columns, copy, sums, beside, first, lines, each),
-                    4 => self.add_tiles::<1, 4, $panels>(columns, copy, sums, beside, first, lines, each),
-                    5 => self.add_tiles::<1, 5, $panels>(columns, copy, sums, beside, first, lines, each),
-                    6 => self.add_tiles::<1, 6, $panels>(columns, copy, sums, beside, first, lines, each),
+                    1 => self.add_tiles::<U, 1, 1, $panels>(columns, copy, sums, beside, first, lines, each),
+                    2 => self.add_tiles::<U, 1, 2, $panels>(columns, copy, sums, beside, first, lines, each),
+                    3 => self.add_tiles::<U, 1, 3, $panels>(columns, copy, sums, beside, first, lines, each),
+                    4 => self.add_tiles::<U, 1, 4, $panels>(columns, copy, sums, beside, first, lines, each),
+                    5 => self.add_tiles::<U, 1, 5, $panels>(columns, copy, sums, beside, first, lines, each),
+                    6 => self.add_tiles::<U, 1, 6, $panels>(columns, copy, sums, beside, first, lines, each),
                     rows => {
                         assert!(rows == 2 * TILE_ROWS);
-                        self.add_tiles::<2, 6, $panels>(columns, copy, sums, beside, first, lines, each);
+                        self.add_tiles::<U, 2, 6, $panels>(columns, copy, sums, beside, first, lines, each);
                     }
                 }
             };
@@ -303,10 +333,71 @@ impl Block<'_> {
     }
 
     /// # Safety
-    /// The CPU has AVX-512; T tiles of R rows, and P panels, have the lengths of [`Self::add`].
+    /// As [`Self::add`]; T tiles of R rows, and P panels, have its lengths.
+    #[expect(clippy::too_many_arguments, reason = "what one loop works on")]
+    #[inline(always)]
+    unsafe fn add_tiles<U: Unit, const T: usize, const R: usize, const P: usize>(
+        &self,
+        from: impl Columns,
+        copy: *mut f32,
+        sums: &mut [f32],
+        beside: usize,
+        first: bool,
+        lines: &mut Lines,
+        each: usize,
+    ) {
+        // SAFETY: the caller's word.
+        unsafe {
+            match U::DEPTHS {
+                1 => self.add_elements::<U, T, R, P>(from, copy, sums, beside, first, lines, each),
+                _ => self.add_pairs::<U, T, R, P>(from, copy, sums, beside, first, lines, each),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::add_tiles`].
     #[expect(clippy::too_many_arguments, reason = "what one loop works on")]
     #[target_feature(enable = "avx512f")]
-    unsafe fn add_tiles<const T: usize, const R: usize, const P: usize>(
+    unsafe fn add_elements<U: Unit, const T: usize, const R: usize, const P: usize>(
+        &self,
+        from: impl Columns,
+        copy: *mut f32,
+        sums: &mut [f32],
+        beside: usize,
+        first: bool,
+        lines: &mut Lines,
+        each: usize,
+    ) {
+        // SAFETY: the caller's word.
+        unsafe { self.add_words::<U, T, R, P>(from, copy, sums, beside, first, lines, each) }
+    }
+
+    /// # Safety
+    /// As [`Self::add_tiles`], and [`has_pairs`].
+    #[expect(clippy::too_many_arguments, reason = "what one loop works on")]
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    unsafe fn add_pairs<U: Unit, const T: usize, const R: usize, const P: usize>(
+        &self,
+        from: impl Columns,
+        copy: *mut f32,
+        sums: &mut [f32],
+        beside: usize,
+        first: bool,
+        lines: &mut Lines,
+        each: usize,
+    ) {
+        // SAFETY: the caller's word.
+        unsafe { self.add_words::<U, T, R, P>(from, copy, sums, beside, first, lines, each) }
+    }
+
+    /// Compiled for each set of features that it is called with.
+    ///
+    /// # Safety
+    /// As [`Self::add_tiles`].
+    #[expect(clippy::too_many_arguments, reason = "what one loop works on")]
+    #[inline(always)]
+    unsafe fn add_words<U: Unit, const T: usize, const R: usize, const P: usize>(
         &self,
         from: impl Columns,
         copy: *mut f32,
@@ -319,10 +410,10 @@ impl Block<'_> {
         let (a, sums) = (self.a.as_ptr(), sums.as_mut_ptr());
         let at = |t: usize, r: usize, p: usize| p * beside + (t * R + r) * TILE_COLUMNS;
         let (between, at_once) = ((self.depth / each.max(1)).max(1), each.div_ceil(self.depth));
-        let mut tile = [[[_mm512_setzero_ps(); P]; R]; T];
         // SAFETY: the caller's word: each panel has `depth` times sixteen elements, each tile `depth`
         // times R, and there are sixteen sums for each row and panel.
         unsafe {
+            let mut tile = [[[_mm512_setzero_ps(); P]; R]; T];
             if !first {
                 for t in 0..T {
                     for r in 0..R {
@@ -345,7 +436,7 @@ impl Block<'_> {
                         for r in 0..R {
                             let x = _mm512_set1_ps(*a.add((t * self.depth + d) * R + r));
                             for p in 0..P {
-                                tile[t][r][p] = _mm512_fmadd_ps(x, columns[p], tile[t][r][p]);
+                                tile[t][r][p] = U::multiply_add(x, columns[p], tile[t][r][p]);
                             }
                         }
                     }

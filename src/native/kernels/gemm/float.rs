@@ -10,9 +10,14 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use half::bf16;
+
 use super::super::simd::{Kernel, Lanes, Stored, run};
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
+#[cfg(target_arch = "x86_64")]
+use super::unit::Pair;
+use super::unit::Unit;
 use super::{Matrix, Write, few_rows, reuse};
 use crate::native::workers::{MIN_PART, Workers};
 
@@ -49,9 +54,9 @@ thread_local! {
 /// A product, cut into parts of Y.
 pub(super) struct Product<'a, A, B> {
     pub sizes: (usize, usize, usize),
-    a: Matrix<'a, A>,
+    pub a: Matrix<'a, A>,
     pub b: Matrix<'a, B>,
-    write: Write<'a, f32>,
+    pub write: Write<'a, f32>,
 }
 
 /// Gives the sums of every row and column to `write`, each once.
@@ -70,11 +75,62 @@ pub(super) fn multiply<A: Stored, B: Stored>(
     match (m <= FEW_ROWS && !a.transposed, b.transposed) {
         (true, false) => few_rows::stream(workers, sizes, a.elements, b.elements, write),
         (true, true) => few_rows::dot(workers, sizes, a.elements, b.elements, write),
-        (false, _) => tiles(workers, &Product { sizes, a, b, write }),
+        (false, _) => tiles(workers, &Product { sizes, a, b, write }, multiply_part),
     }
 }
 
-fn tiles<A: Stored, B: Stored>(workers: &Workers, product: &Product<'_, A, B>) {
+/// As [`multiply`], of pairs of elements where the CPU has products of them that are faster. The
+/// products are exact in both, but a sum may be rounded in other places.
+pub(super) fn multiply_bf16(
+    workers: &Workers,
+    sizes: (usize, usize, usize),
+    a: Matrix<'_, bf16>,
+    b: Matrix<'_, bf16>,
+    write: Write<'_, f32>,
+) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let (m, k, n) = sizes;
+        let pairs = m > FEW_ROWS && n > 0 && k % Pair::DEPTHS == 0 && !a.transposed;
+        if pairs && avx512::has_pairs() {
+            let product = Product {
+                sizes: (m, k / Pair::DEPTHS, n),
+                a: Matrix {
+                    elements: Pair::of(a.elements),
+                    transposed: false,
+                },
+                b: Matrix {
+                    elements: Pair::of(b.elements),
+                    transposed: b.transposed,
+                },
+                write,
+            };
+            return tiles(workers, &product, |part| {
+                // SAFETY: as just asked.
+                unsafe { avx512::multiply(part) }
+            });
+        }
+    }
+    multiply(workers, sizes, a, b, write);
+}
+
+/// The sums of a part in the best loops that this CPU has.
+fn multiply_part<A: Stored, B: Stored>(part: Tiled<'_, '_, A, B>) {
+    #[cfg(target_arch = "x86_64")]
+    if avx512::is_there() {
+        // SAFETY: as just asked.
+        return unsafe { avx512::multiply(part) };
+    }
+    run(part);
+}
+
+/// A product of units, whose depth is counted in units. `multiply_part` gives the sums of a part
+/// away.
+pub(super) fn tiles<A: Unit, B: Unit>(
+    workers: &Workers,
+    product: &Product<'_, A, B>,
+    multiply_part: impl Fn(Tiled<'_, '_, A, B>) + Copy + Sync,
+) {
     let (m, k, _) = product.sizes;
     let several = (A_ROOM / k.max(1)).max(8 * TILE_ROWS);
     let groups = m.div_ceil(several);
@@ -96,19 +152,20 @@ fn tiles<A: Stored, B: Stored>(workers: &Workers, product: &Product<'_, A, B>) {
                     to,
                 });
             });
-            multiply_rows(workers, product, rows, height, room);
+            multiply_rows(workers, product, rows, height, room, multiply_part);
         }
     });
 }
 
 /// The product of some rows, which are copied to `a`: by blocks of depths, and each of them as
 /// [`CopyA`] makes it. `height` is that of a part.
-fn multiply_rows<A: Stored, B: Stored>(
+fn multiply_rows<A: Unit, B: Unit>(
     workers: &Workers,
     product: &Product<'_, A, B>,
     group: Range<usize>,
     height: usize,
     a: &[f32],
+    multiply_part: impl Fn(Tiled<'_, '_, A, B>) + Sync,
 ) {
     let (_, k, n) = product.sizes;
     let m = group.len();
@@ -126,20 +183,14 @@ fn multiply_rows<A: Stored, B: Stored>(
         ROOM.with_borrow_mut(|room| {
             let room = reuse(room, 2 * B_ROOM + SUMS_ROOM + LINE);
             let to_line = room.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
-            let part = Tiled {
+            multiply_part(Tiled {
                 product,
                 group: group.clone(),
                 a,
                 rows: row..m.min(row + height),
                 columns: column..n.min(column + width),
                 room: &mut room[to_line..],
-            };
-            #[cfg(target_arch = "x86_64")]
-            if avx512::is_there() {
-                // SAFETY: as just asked.
-                return unsafe { avx512::multiply(part) };
-            }
-            run(part);
+            });
         });
     };
     match row_parts * column_parts {
@@ -302,7 +353,7 @@ struct CopyA<'p, 'a, A, B> {
     to: &'p mut [f32],
 }
 
-impl<A: Stored, B: Stored> Kernel for CopyA<'_, '_, A, B> {
+impl<A: Unit, B: Unit> Kernel for CopyA<'_, '_, A, B> {
     type Output = ();
 
     #[inline(always)]
@@ -334,7 +385,7 @@ impl<A: Stored, B: Stored> Kernel for CopyA<'_, '_, A, B> {
 }
 
 #[inline(always)]
-fn copy_tile<S: Lanes, A: Stored>(
+fn copy_tile<S: Lanes, A: Unit>(
     a: Matrix<'_, A>,
     (m, k, _): (usize, usize, usize),
     first: usize,
@@ -347,14 +398,14 @@ fn copy_tile<S: Lanes, A: Stored>(
     }
     for (d, to) in depths.zip(tile.chunks_exact_mut(height)) {
         for (to, x) in to.iter_mut().zip(&a.elements[d * m + first..][..height]) {
-            *to = x.widen();
+            *to = x.word();
         }
     }
 }
 
 /// The rows of one tile, not transposed: eight depths of each row at a time.
 #[inline(always)]
-fn copy_rows<S: Lanes, A: Stored>(
+fn copy_rows<S: Lanes, A: Unit>(
     a: &[A],
     k: usize,
     first: usize,
@@ -369,14 +420,14 @@ fn copy_rows<S: Lanes, A: Stored>(
         let (chunks, tail) = source.as_chunks::<8>();
         for (chunk, to) in chunks.iter().zip(tile.chunks_exact_mut(8 * height)) {
             let mut wide = [0.0; 8];
-            S::store(A::load::<S>(chunk), &mut wide);
+            S::store(A::words::<S>(chunk), &mut wide);
             for (to, x) in to[row..].iter_mut().step_by(height).zip(wide) {
                 *to = x;
             }
         }
         let after = tile.get_mut(rest + row..).unwrap_or_default();
         for (to, x) in after.iter_mut().step_by(height).zip(tail) {
-            *to = x.widen();
+            *to = x.word();
         }
     }
 }
@@ -395,7 +446,7 @@ pub(super) struct Panels<'a, B> {
 /// Columns of a step, where B lies by them.
 const STEP: usize = 4;
 
-impl<B: Stored> Panels<'_, B> {
+impl<B: Unit> Panels<'_, B> {
     /// Copies them whole.
     pub fn copy_all(&self, to: &mut [f32]) {
         run(CopyAll(self, to));
@@ -444,21 +495,19 @@ impl<B: Stored> Panels<'_, B> {
     #[inline(always)]
     fn copy_row<S: Lanes>(&self, row: usize, to: &mut [f32]) {
         let (_, _, n) = self.sizes;
-        let from =
-            &self.b.elements[(self.depths.start + row) * n + self.columns.start..][..self.columns.len()];
-        let (whole, rest) = from.as_chunks::<TILE_COLUMNS>();
-        let mut panels = to.chunks_exact_mut(self.depths.len() * TILE_COLUMNS);
-        for (from, to) in whole.iter().zip(&mut panels) {
-            let to = &mut to.as_chunks_mut::<TILE_COLUMNS>().0[row];
-            let ((low, high), (to_low, to_high)) = (halves(from), halves_mut(to));
-            S::store(B::load::<S>(low), to_low);
-            S::store(B::load::<S>(high), to_high);
-        }
-        if let (false, Some(to)) = (rest.is_empty(), panels.next()) {
-            let to = &mut to.as_chunks_mut::<TILE_COLUMNS>().0[row];
-            to.fill(0.0);
-            for (to, x) in to.iter_mut().zip(rest) {
-                *to = x.widen();
+        let from = &self.b.elements[(self.depths.start + row) * n..][..n];
+        let panels = to.chunks_exact_mut(self.depths.len() * TILE_COLUMNS);
+        for (first, panel) in self.columns.clone().step_by(TILE_COLUMNS).zip(panels) {
+            let to = &mut panel.as_chunks_mut::<TILE_COLUMNS>().0[row];
+            if self.columns.end - first >= TILE_COLUMNS {
+                let (low, high) = halves_mut(to);
+                S::store(B::words_in_row::<S>(from, first), low);
+                S::store(B::words_in_row::<S>(from, first + 8), high);
+            } else {
+                to.fill(0.0);
+                for (to, column) in to.iter_mut().zip(first..self.columns.end) {
+                    *to = B::in_row(from, column);
+                }
             }
         }
     }
@@ -479,13 +528,13 @@ impl<B: Stored> Panels<'_, B> {
             let columns: [&[B]; STEP] = std::array::from_fn(column);
             for (d, to) in panel.iter_mut().enumerate() {
                 for c in 0..STEP {
-                    to[at + c] = columns[c][d].widen();
+                    to[at + c] = columns[c][d].word();
                 }
             }
         } else {
             for c in 0..count {
                 for (to, x) in panel.iter_mut().zip(column(c)) {
-                    to[at + c] = x.widen();
+                    to[at + c] = x.word();
                 }
             }
         }
@@ -499,7 +548,7 @@ impl<B: Stored> Panels<'_, B> {
 
 struct CopyAll<'p, 'a, B>(&'p Panels<'a, B>, &'p mut [f32]);
 
-impl<B: Stored> Kernel for CopyAll<'_, '_, B> {
+impl<B: Unit> Kernel for CopyAll<'_, '_, B> {
     type Output = ();
 
     #[inline(always)]
