@@ -1,11 +1,45 @@
-//! f16 as f32 and back, one element at a time, in operations that the compiler can make vectors of.
+//! f16 as f32 and back, one element at a time, and f32 as bf16, in operations that the compiler can
+//! make vectors of.
 //!
-//! The `half` crate asks for each element whether the CPU has an instruction for it, which keeps a
+//! For f16 the `half` crate asks for each element whether the CPU has an instruction for it, which keeps a
 //! loop from becoming one of vectors; bf16 has no such question. Both directions give what the F16C
 //! instructions give, NaNs included: IEEE 754-2008, binary16; ties to even; a NaN becomes quiet and
 //! keeps the upper bits of its payload.
 
-use half::f16;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use super::simd::{Kernel, Lanes, run};
+
+/// `elements[i]` = `wide[i]`, rounded, for as many as there are of both.
+pub(super) fn to_f16(wide: &[f32], elements: &mut [f16]) {
+    let len = elements.len().min(wide.len());
+    elements[..len].convert_from_f32_slice(&wide[..len]);
+}
+
+/// `elements[i]` = `wide[i]`, rounded, ties to even, for as many as there are of both. A NaN becomes
+/// quiet and keeps the upper bits of its payload.
+pub(super) fn to_bf16(wide: &[f32], elements: &mut [bf16]) {
+    run(ToBf16(wide, elements));
+}
+
+struct ToBf16<'a>(&'a [f32], &'a mut [bf16]);
+
+impl Kernel for ToBf16<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self) {
+        let ToBf16(wide, elements) = self;
+        for (to, x) in elements.iter_mut().zip(wide) {
+            let bits = x.to_bits();
+            let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+            let quiet = bits >> 16 | 0x40;
+            let is_nan = bits & 0x7fff_ffff > f32::INFINITY.to_bits();
+            *to = bf16::from_bits(if is_nan { quiet } else { rounded } as u16);
+        }
+    }
+}
 
 /// Exponent and mantissa of f16, in the place of f32's.
 const INFINITY: u32 = 0x7c00 << 13;
@@ -62,6 +96,7 @@ pub(super) fn from_f32(x: f32) -> f16 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::simd::PORTABLE_ONLY;
     use super::*;
 
     /// What is next to a number: the numbers between which rounding changes, and a few more.
@@ -79,6 +114,25 @@ mod tests {
                 from_f32(x.to_f32()).to_bits(),
                 f16::from_f32(x.to_f32()).to_bits()
             );
+        }
+    }
+
+    #[test]
+    fn an_f32_becomes_the_nearest_bf16() {
+        let mut wide: Vec<f32> = (0..=u32::MAX).step_by(4099).map(f32::from_bits).collect();
+        for bits in 0..u16::MAX {
+            let (x, next) = (bf16::from_bits(bits).to_f32(), bf16::from_bits(bits + 1).to_f32());
+            wide.extend(around(x).chain(around(x + (next - x) / 2.0)));
+        }
+        for portable in [false, true] {
+            let mut found = vec![bf16::ZERO; wide.len()];
+            PORTABLE_ONLY.set(portable);
+            to_bf16(&wide, &mut found);
+            PORTABLE_ONLY.set(false);
+            for (found, x) in found.iter().zip(&wide) {
+                let expected = bf16::from_f32(*x);
+                assert_eq!(found.to_bits(), expected.to_bits(), "{:#010x}", x.to_bits());
+            }
         }
     }
 

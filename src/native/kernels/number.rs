@@ -314,7 +314,7 @@ real!(f32, libm::erff, libm::asinhf, libm::acoshf, F32);
 real!(f64, libm::erf, libm::asinh, libm::acosh);
 
 macro_rules! half_float {
-    ($t:ident $floats:ident, $widen:path, $narrow:path) => {
+    ($t:ident $floats:ident, $widen:path, $narrow:path, $narrow_all:path) => {
         impl Number for $t {
             type Wide = f32;
             type Real = f32;
@@ -345,8 +345,7 @@ macro_rules! half_float {
             }
 
             fn narrow_all(wide: &[f32], elements: &mut [$t]) {
-                let len = elements.len().min(wide.len());
-                elements[..len].convert_from_f32_slice(&wide[..len]);
+                $narrow_all(wide, elements);
             }
 
             #[inline(always)]
@@ -362,8 +361,8 @@ macro_rules! half_float {
     };
 }
 
-half_float!(f16 F16, half_precision::to_f32, half_precision::from_f32);
-half_float!(bf16 Bf16, bf16::to_f32, bf16::from_f32);
+half_float!(f16 F16, half_precision::to_f32, half_precision::from_f32, half_precision::to_f16);
+half_float!(bf16 Bf16, bf16::to_f32, bf16::from_f32, half_precision::to_bf16);
 
 macro_rules! integer {
     ($($t:ident $abs:expr;)+) => { $(

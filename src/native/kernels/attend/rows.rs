@@ -3,9 +3,9 @@
 //! f32 queries over f32, f16 and bf16 rows go eight lanes at a time (`simd`). All queries of a
 //! block go over a few rows before the next are read, so that each is fetched from memory once
 //! and in the order it lies there; with several queries rows that come later are asked for in
-//! advance, as the CPU does not look so far. Products have two queries and four rows in registers;
-//! sums the values of four rows, or for few queries the sums themselves. Every sum has an order
-//! that its own row and query fix, whatever they are blocked with.
+//! advance, as the CPU does not look so far. Products have two queries and four rows in registers,
+//! sums eight vectors of up to four queries. Every sum has an order that its own row and query fix,
+//! whatever they are blocked with.
 //!
 //! Floor: a key or value row is read once for each block of queries, 2 · width operations for
 //! each query and row. In decoding the rows' bytes are the cost.
@@ -276,46 +276,34 @@ impl<V: Stored> Kernel for AddWeighted<'_, V> {
     #[inline(always)]
     fn run<S: Lanes>(self) {
         let AddWeighted(weights, stride, rows, sums) = self;
-        if sums.len() < 4 * rows.width {
-            return add_for_few::<S, V>(weights, stride, rows, sums);
-        }
-        let ahead = rows.ahead();
-        // A block is of eight queries at most.
-        for (block, sums) in sums.chunks_mut(8 * rows.width).enumerate() {
-            let weights = &weights[8 * block * stride..];
-            let whole = rows.count - rows.count % 4;
-            for j in (0..whole).step_by(4) {
-                rows.prefetch::<S>(j + ahead, 4);
-                add_rows::<S, V, 4>(&weights[j..], stride, rows.several(j), sums);
+        let fours = sums.len() / (4 * rows.width);
+        // What the CPU itself fetches in advance is enough for few queries.
+        let each = if fours == 0 { 0 } else { VALUES.div_ceil(fours) };
+        for first in (0..rows.count).step_by(VALUES) {
+            let part = rows.part(first, VALUES);
+            let mut weights = &weights[first..];
+            let mut several = sums.chunks_exact_mut(4 * rows.width);
+            for (four, sums) in several.by_ref().enumerate() {
+                rows.prefetch::<S>(first + VALUES + four * each, each);
+                add_part::<S, V, 4, 2>(weights, stride, part, sums);
+                weights = weights.get(4 * stride..).unwrap_or_default();
             }
-            for j in whole..rows.count {
-                add_rows::<S, V, 1>(&weights[j..], stride, rows.several(j), sums);
+            let mut pairs = several.into_remainder().chunks_exact_mut(2 * rows.width);
+            for sums in pairs.by_ref() {
+                add_part::<S, V, 2, 4>(weights, stride, part, sums);
+                weights = weights.get(2 * stride..).unwrap_or_default();
+            }
+            let last = pairs.into_remainder();
+            if !last.is_empty() {
+                add_part::<S, V, 1, 8>(weights, stride, part, last);
             }
         }
     }
 }
 
-/// Rows that are added for one query, or two, before the next are read: 8 KiB of f32 at a width of
-/// 64, which stay in the first-level cache.
+/// Rows that are added for some queries before the next are read: 8 KiB of f32 at a width of 64, which
+/// stay in the first-level cache.
 const VALUES: usize = 32;
-
-/// Three queries at most: their sums stay in registers.
-#[inline(always)]
-fn add_for_few<S: Lanes, V: Stored>(weights: &[f32], stride: usize, rows: Rows<'_, V>, sums: &mut [f32]) {
-    for first in (0..rows.count).step_by(VALUES) {
-        let part = rows.part(first, VALUES);
-        let mut weights = &weights[first..];
-        let mut pairs = sums.chunks_exact_mut(2 * rows.width);
-        for sums in pairs.by_ref() {
-            add_part::<S, V, 2, 4>(weights, stride, part, sums);
-            weights = weights.get(2 * stride..).unwrap_or_default();
-        }
-        let last = pairs.into_remainder();
-        if !last.is_empty() {
-            add_part::<S, V, 1, 8>(weights, stride, part, last);
-        }
-    }
-}
 
 /// All rows for Q queries, C times eight elements of each at a time.
 #[inline(always)]
@@ -384,44 +372,6 @@ fn add_chunks<S: Lanes, V: Stored, const Q: usize, const C: usize>(
         let sums = sums[q * rows.width + chunk * 8..].as_chunks_mut().0;
         for c in 0..C {
             S::store(lanes[q][c], &mut sums[c]);
-        }
-    }
-}
-
-/// R rows for eight queries at most.
-#[inline(always)]
-fn add_rows<S: Lanes, V: Stored, const R: usize>(
-    weights: &[f32],
-    stride: usize,
-    rows: [&[V]; R],
-    sums: &mut [f32],
-) {
-    let width = rows[0].len();
-    let mut of_queries = [[0.0; R]; 8];
-    let count = sums.len() / width;
-    let of_queries = &mut of_queries[..count];
-    for (q, of_query) in of_queries.iter_mut().enumerate() {
-        of_query.copy_from_slice(&weights[q * stride..][..R]);
-    }
-    let chunks = width / 8;
-    let row_chunks = in_eights(rows, chunks);
-    for chunk in 0..chunks {
-        let v = load_of_each::<S, V, R>(&row_chunks, chunk);
-        for (sums, weights) in sums.chunks_exact_mut(width).zip(&*of_queries) {
-            let Some(sums) = sums.as_chunks_mut().0.get_mut(chunk) else {
-                continue;
-            };
-            let sum = weights.iter().zip(&v).fold(S::load(sums), |sum, (&weight, &v)| {
-                S::multiply_add(S::splat(weight), v, sum)
-            });
-            S::store(sum, sums);
-        }
-    }
-    for d in chunks * 8..width {
-        for (sums, weights) in sums.chunks_exact_mut(width).zip(&*of_queries) {
-            sums[d] = weights.iter().zip(&rows).fold(sums[d], |sum, (&weight, row)| {
-                S::multiply_add_one(weight, row[d].widen(), sum)
-            });
         }
     }
 }
