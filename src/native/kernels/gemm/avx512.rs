@@ -8,7 +8,8 @@
 //! narrow loops: k in ascending order, each product added without being rounded.
 //!
 //! Measured in a model of 0.5 G parameters with 512 rows, on two cores of a Zen 4: the tiles take 0.75
-//! of the time, at the rate of multiply-adds.
+//! of the time, at the rate of multiply-adds. Of pairs of bf16 they take 0.6 of the time of f32 there,
+//! where a multiply-add of pairs takes no longer than one of f32.
 
 #![expect(
     clippy::needless_range_loop,

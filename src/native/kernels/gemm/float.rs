@@ -4,8 +4,9 @@
 //! registers (the floor is 2 M N K over the rate of multiply-adds), whose operands are copied so
 //! that they are read in order: A once, by blocks of [`BLOCK_DEPTH`] columns in tiles of six rows;
 //! of B, in each part, four panels of sixteen columns at a time, while those that come next are
-//! fetched from memory ([`avx512`](super::avx512) has wider tiles). A sum is that of k in ascending order. Measured at 128x896x4864 on one of
-//! two cores of a busy Zen 3, of 94 Gflop/s: 65 in f32, 69 in f16, 74 in bf16; 100 to 110 together.
+//! fetched from memory ([`avx512`](super::avx512) has wider tiles, and tiles of pairs of bf16). A sum is
+//! that of k in ascending order. Measured at 128x896x4864 on one of two cores of a busy Zen 3, of 94
+//! Gflop/s: 65 in f32, 69 in f16, 74 in bf16; 100 to 110 together.
 
 use std::cell::RefCell;
 use std::ops::Range;

@@ -1,11 +1,15 @@
 //! What a step of the loops over tiles multiplies: an element of each operand or, for bf16 on CPUs
-//! that multiply them so, a pair of elements that follow each other in depth.
+//! that multiply them so ([`avx512::has_pairs`](super::avx512)), a pair of elements that follow each
+//! other in depth.
 //!
 //! Both are kept in words of 32 bits: an element as the f32 that it is, a [`Pair`] as its bits.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
+#[cfg(target_arch = "x86_64")]
+use std::mem::transmute;
 
+#[cfg(target_arch = "x86_64")]
 use half::bf16;
 
 use super::super::simd::{Lanes, Stored};
@@ -13,6 +17,7 @@ use super::super::simd::{Lanes, Stored};
 pub(super) trait Unit: Copy + Send + Sync {
     /// Elements of a unit: as many rows of a matrix that is stored by rows make a row of units, which
     /// is a slice of as many units as the matrix has columns.
+    #[cfg(target_arch = "x86_64")]
     const DEPTHS: usize;
 
     fn word(self) -> f32;
@@ -42,6 +47,7 @@ pub(super) trait Unit: Copy + Send + Sync {
 }
 
 impl<T: Stored> Unit for T {
+    #[cfg(target_arch = "x86_64")]
     const DEPTHS: usize = 1;
 
     #[inline(always)]
@@ -87,10 +93,12 @@ impl<T: Stored> Unit for T {
 ///
 /// Their products are added to a sum of f32 one after the other; numbers below the smallest normal
 /// one are taken for 0, as are such sums.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Pair([bf16; 2]);
 
+#[cfg(target_arch = "x86_64")]
 impl Pair {
     /// The elements in pairs, as they lie. An odd one at the end is left out.
     pub fn of(elements: &[bf16]) -> &[Pair] {
@@ -106,6 +114,7 @@ impl Pair {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 impl Unit for Pair {
     const DEPTHS: usize = 2;
 
@@ -130,7 +139,6 @@ impl Unit for Pair {
         S::load(&std::array::from_fn(|c| Pair::in_row(row, column + c)))
     }
 
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn wide_words(row: *const Self, columns: usize, column: usize) -> __m512 {
         // SAFETY: the caller's word; a row of units is two rows of as many elements as it has units.
@@ -143,10 +151,12 @@ impl Unit for Pair {
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn multiply_add(a: __m512, b: __m512, sum: __m512) -> __m512 {
         // SAFETY: the caller's word; vectors of the same size, of any bits.
-        unsafe { _mm512_dpbf16_ps(sum, std::mem::transmute(a), std::mem::transmute(b)) }
+        unsafe {
+            let a = transmute::<__m512, __m512bh>(a);
+            _mm512_dpbf16_ps(sum, a, transmute::<__m512, __m512bh>(b))
+        }
     }
 }
