@@ -1,12 +1,13 @@
 //! Which tokens can be drawn after all samplers, and the draw.
 //!
-//! Samplers cut down a list of candidates, but where nothing cuts the vocabulary down there is no list:
-//! a token is drawn from the sums of blocks of it. The first sampler that does cut makes the list
-//! without sorting the vocabulary.
+//! Samplers cut down a list of candidates. Where there would be many of them there is no list: of the
+//! whole vocabulary, and of what top_p and min_p leave of it, which is all above some score, a token
+//! is drawn from the sums of blocks. Nothing sorts the vocabulary.
 
 use super::SampleError;
-use super::exponential::{BLOCK, block_sums, exp_or_zero, weights};
-use super::select::Maxima;
+use super::exponential::{BLOCK, Weigher, exp_or_zero};
+use super::nucleus::{Nucleus, nucleus_of_all};
+use super::select::{Cut, Maxima};
 use super::truncation::{self, Candidate, Candidates, Scratch};
 
 /// How a token is drawn.
@@ -34,27 +35,47 @@ pub(super) struct Mirostat {
 #[derive(Default)]
 pub(super) struct Memory {
     pub maxima: Maxima,
-    /// The weights of all tokens, and the sums of blocks and bins of them.
-    pub weights: Vec<f64>,
+    /// The sums of blocks of the weights that are left.
     pub sums: Vec<f64>,
-    pub bins: Vec<f64>,
+    pub nucleus: Nucleus,
     pub candidates: Candidates,
-    pub border: Candidates,
     pub scratch: Scratch,
 }
 
 /// What a token is chosen from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Left {
-    /// All tokens, by their scores, with the sum of their weights.
-    All { largest: f32, scale: f64, total: f64 },
+    /// All tokens above a border.
+    Above(Above),
     /// The candidates.
     Some,
 }
 
-/// exp((score - largest) / T).
-pub(super) fn weight(score: f32, largest: f32, scale: f64) -> f64 {
-    exp_or_zero((f64::from(score) - f64::from(largest)) * scale)
+/// All tokens above a border, with the sum of their weights.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Above {
+    pub cut: Cut,
+    pub total: f64,
+    largest: f32,
+    scale: f64,
+}
+
+impl Above {
+    /// 0 for a token below the border.
+    pub fn weight(&self, token: usize, score: f32) -> f64 {
+        match self.cut.keeps(token, score) {
+            true => f64::from(Weigher::new(self.largest, self.scale).weight(score)),
+            false => 0.0,
+        }
+    }
+
+    /// The logarithm of the probability.
+    pub fn logprob(&self, token: usize, score: f32) -> f32 {
+        match self.cut.keeps(token, score) {
+            true => (log_weight(score, f64::from(self.largest), self.scale) - libm::log(self.total)) as f32,
+            false => f32::NEG_INFINITY,
+        }
+    }
 }
 
 /// (score - largest) / T. Of the two zeros it is the positive one, so that they are equal in any order.
@@ -84,10 +105,10 @@ impl Draw {
         if largest == f32::NEG_INFINITY {
             return Err(SampleError::NothingLeft);
         }
-        // One that is not infinite, whatever the temperature.
-        let scale = 1.0 / self.temperature.max(1e-200);
+        // One that is neither infinite nor 0 in f32, whatever the temperature.
+        let scale = 1.0 / self.temperature.clamp(1e-38, 1e38);
         let vocabulary = scores.len();
-        let (mut top_p, min_p) = (self.top_p < 1.0, self.min_p > 0.0);
+        let (mut top_p, mut min_p) = (self.top_p < 1.0, self.min_p > 0.0);
         if largest == f32::INFINITY {
             memory.candidates.clear();
             memory.maxima.each_at_least(scores, largest, |token, _| {
@@ -95,41 +116,34 @@ impl Draw {
             });
         } else if (1..vocabulary).contains(&self.top_k) {
             let least = memory.maxima.kth_largest(scores, self.top_k);
-            gather(&memory.maxima, scores, least, scale, &mut memory.candidates);
-        } else if top_p {
-            weights(scores, largest, scale, &mut memory.sums, &mut memory.weights);
-            top_p_of_all(scores, self.top_p, scale, memory);
-            top_p = false;
-        } else if min_p {
-            // A weight that is at least a share, and not much less than the border by rounding:
-            // the exact comparison is among those.
-            let least = f64::from(largest) + libm::log(self.min_p) * self.temperature;
-            gather(
-                &memory.maxima,
-                scores,
-                below(least),
-                scale,
-                &mut memory.candidates,
-            );
-        } else if self.typical_p < 1.0 || self.top_a > 0.0 || xtc || mu.is_some() {
-            gather(
-                &memory.maxima,
-                scores,
-                f32::NEG_INFINITY,
-                scale,
-                &mut memory.candidates,
-            );
+            gather(memory, scores, Cut::at(least), scale);
         } else {
-            block_sums(scores, largest, scale, &mut memory.sums);
-            let total = memory.sums.iter().sum();
-            return Ok((
-                Left::All {
+            let mut cut = Cut::NONE;
+            if top_p {
+                let weigher = Weigher::new(largest, scale);
+                cut = nucleus_of_all(scores, self.top_p, weigher, &memory.maxima, &mut memory.nucleus);
+                top_p = false;
+            }
+            if min_p {
+                cut = cut.or_above(least_of_share(self.min_p, largest, scale));
+                min_p = false;
+            }
+            if self.typical_p < 1.0 || self.top_a > 0.0 || xtc || mu.is_some() {
+                gather(memory, scores, cut, scale);
+            } else {
+                let weigher = Weigher::new(largest, scale);
+                match cut == Cut::NONE {
+                    true => weigher.block_sums(scores, &mut memory.sums),
+                    false => memory.maxima.sums_above(scores, cut, weigher, &mut memory.sums),
+                }
+                let above = Above {
+                    cut,
+                    total: memory.sums.iter().sum(),
                     largest,
                     scale,
-                    total,
-                },
-                None,
-            ));
+                };
+                return Ok((Left::Above(above), None));
+            }
         }
         let candidates = &mut memory.candidates;
         if top_p {
@@ -182,85 +196,34 @@ impl Surprise {
     }
 }
 
-/// Takes all scores of at least `least` for candidates.
-fn gather(maxima: &Maxima, scores: &[f32], least: f32, scale: f64, candidates: &mut Candidates) {
-    let largest = maxima.largest();
+/// Takes all scores above a border for candidates.
+fn gather(memory: &mut Memory, scores: &[f32], cut: Cut, scale: f64) {
+    let largest = memory.maxima.largest();
+    let candidates = &mut memory.candidates;
     candidates.clear();
-    maxima.each_at_least(scores, least, |token, score| {
-        candidates.push(candidate(token, score, largest, scale));
+    memory.maxima.each_at_least(scores, cut.least, |token, score| {
+        if cut.keeps(token, score) {
+            candidates.push(candidate(token, score, largest, scale));
+        }
     });
 }
 
-/// A float32 that is no larger, even if it was rounded.
-fn below(value: f64) -> f32 {
-    (value as f32).next_down().next_down()
-}
-
-/// [`Scratch::top_p`] of all scores, whose weights and sums of these are known. They are not sorted:
-/// scores fall into bins by their size, and only those of the bin in which the mass is reached are.
-fn top_p_of_all(scores: &[f32], mass: f64, scale: f64, memory: &mut Memory) {
-    const BINS: usize = 1024;
-    let total: f64 = memory.sums.iter().sum();
-    let needed = mass * total;
-    let largest = f64::from(memory.maxima.largest());
-    // Tokens of less than half of the rest's even share are less than the rest together.
-    let share = (1.0 - mass) / (2.0 * scores.len() as f64);
-    let span = -libm::log(share * total);
-    let width = span.max(1.0) / BINS as f64;
-    let per_bin = scale / width;
-    let bin = |score: f32| ((largest - f64::from(score)) * per_bin) as usize;
-    let least = below(largest - span / scale);
-    memory.bins.clear();
-    memory.bins.resize(BINS + 1, 0.0);
-    memory.maxima.each_at_least(scores, least, |token, score| {
-        let bin = bin(score).min(BINS);
-        if let (Some(bin), Some(weight)) = (memory.bins.get_mut(bin), memory.weights.get(token)) {
-            *bin += weight;
-        }
-    });
-    let mut sum = 0.0;
-    let crossing = memory.bins.iter().position(|bin| {
-        let reached = sum + bin >= needed;
-        sum += if reached { 0.0 } else { *bin };
-        reached
-    });
-    let crossing = crossing.unwrap_or(BINS);
-    let least = below(largest - (crossing + 1) as f64 * width / scale);
-    let (candidates, border) = (&mut memory.candidates, &mut memory.border);
-    candidates.clear();
-    border.clear();
-    memory.maxima.each_at_least(scores, least, |token, score| {
-        let candidate = Candidate {
-            token: token as u32,
-            log_weight: log_weight(score, largest, scale),
-            weight: memory.weights.get(token).copied().unwrap_or(0.0),
-        };
-        let bin = bin(score).min(BINS);
-        if bin <= crossing {
-            candidates.push(candidate);
-        }
-        if bin == crossing {
-            border.push(candidate);
-        }
-    });
-    truncation::descend(border);
-    let kept = truncation::nucleus(border, needed - sum).unwrap_or(border.len());
-    if let Some(last) = kept.checked_sub(1).and_then(|last| border.get(last)) {
-        candidates.retain(|one| {
-            one.log_weight > last.log_weight || (one.log_weight == last.log_weight && one.token <= last.token)
-        });
+/// The least score that weighs at least a share of what the largest does.
+fn least_of_share(share: f64, largest: f32, scale: f64) -> f32 {
+    let about = f64::from(largest) + libm::log(share) / scale;
+    // Some steps below, for what was rounded; from there on by the definition.
+    let mut least = (about as f32).next_down().next_down();
+    while least < largest && candidate(0, least, largest, scale).weight < share {
+        least = least.next_up();
     }
+    least
 }
 
 /// The token up to which probabilities sum up to more than `number`.
 pub(super) fn draw(scores: &[f32], memory: &Memory, left: Left, number: f64) -> Option<usize> {
     match left {
-        Left::All {
-            largest,
-            scale,
-            total,
-        } => {
-            let goal = number * total;
+        Left::Above(above) => {
+            let goal = number * above.total;
             let mut sum = 0.0;
             let mut last = None;
             for (block, &own) in memory.sums.iter().enumerate() {
@@ -276,7 +239,7 @@ pub(super) fn draw(scores: &[f32], memory: &Memory, left: Left, number: f64) -> 
             let mut chosen = None;
             let start = block * BLOCK;
             for (at, &score) in scores.get(start..)?.iter().take(BLOCK).enumerate() {
-                let weight = weight(score, largest, scale);
+                let weight = above.weight(start + at, score);
                 if weight > 0.0 {
                     chosen = Some(start + at);
                     sum += weight;
@@ -307,14 +270,9 @@ pub(super) fn draw(scores: &[f32], memory: &Memory, left: Left, number: f64) -> 
 pub(super) fn spread(scores: &[f32], memory: &Memory, left: Left, logs: &mut Vec<f32>) {
     logs.clear();
     match left {
-        Left::All {
-            largest,
-            scale,
-            total,
-        } => {
-            let log_total = libm::log(total);
-            let log = |&score: &f32| (f64::from(score) - f64::from(largest)) * scale - log_total;
-            logs.extend(scores.iter().map(|score| log(score) as f32));
+        Left::Above(above) => {
+            let all = scores.iter().enumerate();
+            logs.extend(all.map(|(token, &score)| above.logprob(token, score)));
         }
         Left::Some => {
             let log_total = libm::log(truncation::total(&memory.candidates));

@@ -1,4 +1,4 @@
-use super::exponential::exp;
+use super::exponential::Weigher;
 use super::select::extent;
 
 /// A chosen token and how probable it was.
@@ -36,10 +36,6 @@ pub(crate) fn log_probability(logits: &[f32], logit: f32) -> f32 {
     log_share(logits, largest(logits), logit)
 }
 
-/// Independent steps of a loop over logits, for the processor to take side by side: a vocabulary
-/// has some 100,000.
-const LANES: usize = 4;
-
 /// The largest of all, -inf if there are none, NaN if any is NaN.
 fn largest(logits: &[f32]) -> f32 {
     let extent = extent(logits);
@@ -71,49 +67,8 @@ fn log_share(logits: &[f32], largest: f32, logit: f32) -> f32 {
             f32::NEG_INFINITY
         };
     }
-    let sum = sum_of_exponentials(logits, largest);
-    (f64::from(logit - largest) - sum.ln()) as f32
-}
-
-/// The sum of exp(logit - largest), in f64. Relative to the largest, so that none overflows.
-fn sum_of_exponentials(logits: &[f32], largest: f32) -> f64 {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the CPU has what the function is compiled for.
-        return unsafe { sum_with_avx2(logits, largest) };
-    }
-    sum_in_lanes(logits, largest)
-}
-
-/// The same operations, and so the same sum, in instructions that take all lanes at once.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn sum_with_avx2(logits: &[f32], largest: f32) -> f64 {
-    sum_in_lanes(logits, largest)
-}
-
-#[inline(always)]
-fn sum_in_lanes(logits: &[f32], largest: f32) -> f64 {
-    const BLOCK: usize = 16 * LANES;
-    let mut sums = [0.0; LANES];
-    let mut block = [0.0; BLOCK];
-    for logits in logits.chunks(BLOCK) {
-        // A loop of its own, which is all that is worth wide instructions.
-        let block = &mut block[..logits.len()];
-        for (x, logit) in block.iter_mut().zip(logits) {
-            *x = exp(f64::from(logit - largest));
-        }
-        let (whole, rest) = block.as_chunks::<LANES>();
-        for x in whole {
-            for (sum, x) in sums.iter_mut().zip(x) {
-                *sum += x;
-            }
-        }
-        for (sum, x) in sums.iter_mut().zip(rest) {
-            *sum += x;
-        }
-    }
-    sums.iter().sum()
+    let sum = Weigher::new(largest, 1.0).total(logits);
+    (f64::from(logit - largest) - libm::log(sum)) as f32
 }
 
 #[cfg(test)]

@@ -62,19 +62,15 @@ pub(super) fn explain(
         .map(|(token, logit)| named(token, raw_of(logit)))
         .collect();
     let (processed, processed_top) = match left {
-        Left::All {
-            largest,
-            scale,
-            total,
-        } => {
-            let log_total = libm::log(total);
-            let log = |score: f32| ((f64::from(score) - f64::from(largest)) * scale - log_total) as f32;
+        Left::Above(above) => {
             maxima.take(scores);
             let top = top(&mut maxima, scores, count).into_iter();
+            let kept = top.filter(|&(token, score)| above.cut.keeps(token, score));
             let own = scores.get(chosen).copied().unwrap_or(f32::NEG_INFINITY);
             (
-                log(own),
-                top.map(|(token, score)| named(token, log(score))).collect(),
+                above.logprob(chosen, own),
+                kept.map(|(token, score)| named(token, above.logprob(token, score)))
+                    .collect(),
             )
         }
         Left::Some => {

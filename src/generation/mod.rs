@@ -12,6 +12,7 @@ mod lookup;
 mod mask;
 mod masked;
 mod noise;
+mod nucleus;
 mod options;
 mod plan;
 mod processors;

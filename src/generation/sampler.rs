@@ -15,8 +15,8 @@ use std::ops::ControlFlow;
 
 use thiserror::Error;
 
-use super::distribution::{Draw, Left, Memory, Surprise, draw, spread, weight};
-use super::exponential::block_sums;
+use super::distribution::{Draw, Left, Memory, Surprise, draw, spread};
+use super::exponential::Weigher;
 use super::logprobs::{explain, top};
 use super::plan::Plan;
 use super::processors::Tally;
@@ -249,14 +249,11 @@ impl Sampler {
         let (left, _) = self.distribution_of(logits, edited, history.len() as u64)?;
         let scores = scores(logits, &self.scores, edited);
         match left {
-            Left::All {
-                largest,
-                scale,
-                total,
-            } => {
-                let weights = scores.iter().map(|&score| weight(score, largest, scale));
-                let all = weights.enumerate().filter(|(_, weight)| *weight > 0.0);
-                probabilities.extend(all.map(|(token, weight)| (token as u32, weight / total)));
+            Left::Above(above) => {
+                let all = scores.iter().enumerate();
+                let weights = all.map(|(token, &score)| (token as u32, above.weight(token, score)));
+                let weights = weights.filter(|(_, weight)| *weight > 0.0);
+                probabilities.extend(weights.map(|(token, weight)| (token, weight / above.total)));
             }
             Left::Some => {
                 let candidates = &self.memory.candidates;
@@ -290,8 +287,8 @@ impl Sampler {
         let mut logprobs = std::mem::take(&mut self.spread);
         logprobs.clear();
         if largest.is_finite() {
-            block_sums(logits, largest, 1.0, &mut self.memory.sums);
-            let log_total = f64::from(largest) + libm::log(self.memory.sums.iter().sum());
+            let total = Weigher::new(largest, 1.0).total(logits);
+            let log_total = f64::from(largest) + libm::log(total);
             let all = logits.iter().map(|&logit| (f64::from(logit) - log_total) as f32);
             logprobs.extend(all);
         } else {
@@ -340,7 +337,15 @@ impl Sampler {
             return Ok(false);
         }
         let scores = &mut self.scores;
-        if copy(logits, scores) {
+        if self.hook.is_none()
+            && let Some(allowed) = allowed
+        {
+            let extent = memory.maxima.take_allowed(logits, allowed.words(), scores);
+            refuse_nan(logits, extent)?;
+            if !self.plan.processes() {
+                return Ok(true);
+            }
+        } else if copy(logits, scores) {
             refuse_nan(
                 logits,
                 Extent {
@@ -355,9 +360,9 @@ impl Sampler {
             }
             let extent = memory.maxima.take(scores);
             refuse_nan(scores, extent)?;
-        }
-        if let Some(allowed) = allowed {
-            allowed.apply(scores);
+            if let Some(allowed) = allowed {
+                allowed.apply(scores);
+            }
         }
         self.plan
             .apply(scores, history, prompt_len, &self.end_tokens, &mut self.tally);
