@@ -1,5 +1,7 @@
 //! Processors and samplers beside straight evaluations of their definitions in float64.
 
+use std::ops::ControlFlow;
+
 use oxpipe::generation::{SampleError, SamplerState, TokenMask};
 
 use super::logits::{history, log_probabilities, logits, sampler};
@@ -390,6 +392,57 @@ fn nan_is_an_error_that_names_it() {
         sampler(&[("top_k", "3")], 0).choose(&[], &[], 0, None),
         Err(SampleError::Empty)
     );
+}
+
+/// No processor makes a number that is none, however large its penalty; a host may.
+#[test]
+fn nan_that_a_host_makes_is_an_error_and_processors_make_none() {
+    let mut history = vec![5; 60];
+    let mask = TokenMask::all(1000);
+    for more in [&[][..], &[("do_sample", "true")], &[("top_p", "0.5")]] {
+        let mut chain = vec![
+            ("dry_multiplier", "100"),
+            ("dry_base", "10"),
+            ("dry_allowed_length", "1"),
+            ("repetition_penalty", "100"),
+            ("frequency_penalty", "100"),
+            ("presence_penalty", "-100"),
+            ("logit_bias", "5:-100,6:100,7:-inf"),
+        ];
+        chain.extend(more);
+        for (infinite, chosen) in [
+            (f32::INFINITY, 5),
+            (f32::NEG_INFINITY, 9),
+            (f32::MIN, 9),
+            (f32::MAX, 9),
+        ] {
+            let mut logits = vec![f32::NEG_INFINITY; 1000];
+            logits[5] = infinite;
+            logits[7] = f32::INFINITY;
+            logits[9] = 1.0;
+            for mask in [None, Some(&mask)] {
+                let choice = sampler(&chain, 0).choose(&logits, &history, 1, mask);
+                assert_eq!(choice.unwrap().index, chosen, "{chain:?} {infinite}");
+            }
+        }
+    }
+    history.truncate(2);
+    for place in [0, 999] {
+        let mut sampler = sampler(&[], 0);
+        sampler.set_logits_hook(Some(Box::new(move |logits, _| {
+            logits[place] = f32::NAN;
+            ControlFlow::Continue(())
+        })));
+        // Also of a token that the mask rules out.
+        let mut without = TokenMask::all(1000);
+        without.forbid(place);
+        for mask in [None, Some(&without)] {
+            let error = sampler
+                .choose(&logits(1000, 2, "plain"), &history, 1, mask)
+                .unwrap_err();
+            assert_eq!(error, SampleError::Nan { index: place });
+        }
+    }
 }
 
 #[test]
