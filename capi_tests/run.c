@@ -670,6 +670,8 @@ struct told {
     int32_t errors;
     int32_t count;
     int32_t answer;
+    /* Requested by the callback. */
+    oxp_cancel *cancel;
 };
 
 static int32_t tell(void *user_data, oxp_run *run, const oxp_event *event, const oxp_error *error)
@@ -681,6 +683,8 @@ static int32_t tell(void *user_data, oxp_run *run, const oxp_event *event, const
         return told->answer;
     }
     CHECK(event != NULL);
+    if (told->cancel != NULL)
+        OK(oxp_cancel_request(told->cancel, ERR));
     told->runs[told->count] = run;
     told->tokens[told->count] = event->token;
     told->reasons[told->count++] = event->finish_reason;
@@ -733,8 +737,15 @@ static void batches(void)
     told.answer = 5;
     EXPECT(OXP_ERR_CANCELLED, "returned 5", oxp_batch_step(batch, &count, tell, &told, NULL, ERR));
     CHECK(told.count == 1 && told.tokens[0] == 6 && count == 1);
-    OK(oxp_batch_step(batch, NULL, NULL, NULL, NULL, ERR));
+    /* A request that comes when all runs have taken their step is for the next one. */
+    memset(&told, 0, sizeof told);
+    MUST(oxp_cancel_create(&told.cancel, ERR));
+    OK(oxp_batch_step(batch, &count, tell, &told, told.cancel, ERR));
+    CHECK(told.count == 1 && count == 1);
     tokens_are(first, long_one, 5);
+    EXPECT(OXP_ERR_CANCELLED, "cancel", oxp_batch_step(batch, &count, tell, &told, told.cancel, ERR));
+    tokens_are(first, long_one, 5);
+    oxp_cancel_free(told.cancel);
     CHECK(step(late).token == 5);
 
     other = open_pipeline(package, backend);

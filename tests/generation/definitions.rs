@@ -428,12 +428,12 @@ fn nan_that_a_host_makes_is_an_error_and_processors_make_none() {
     }
     history.truncate(2);
     for place in [0, 999] {
-        let mut sampler = sampler(&[], 0);
+        // Also of a token that is ruled out behind the hook.
+        let mut sampler = sampler(&[("suppress_tokens", "0,999")], 0);
         sampler.set_logits_hook(Some(Box::new(move |logits, _| {
             logits[place] = f32::NAN;
             ControlFlow::Continue(())
         })));
-        // Also of a token that the mask rules out.
         let mut without = TokenMask::all(1000);
         without.forbid(place);
         for mask in [None, Some(&without)] {

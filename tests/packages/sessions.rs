@@ -1,6 +1,8 @@
 //! Runs that go on from others: forks, saved states, prefixes that were computed before. Whatever a
 //! run goes on from, its tokens are those of one that did all by itself.
 
+use std::ops::ControlFlow;
+
 use oxpipe::component::RunControl;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings, Speculation};
 use oxpipe::runtime::BackendChoice;
@@ -400,6 +402,49 @@ fn prefixes_stay_within_their_bytes() {
             let mut run = start(&none, &tokens(1));
             steps(&mut run, 1);
             assert_eq!(run.stats().reused_tokens, 0);
+        }
+    }
+}
+
+/// Beams go on from prefixes of others, and what they try is nobody's prefix.
+#[test]
+fn beams_are_searched_beside_prefixes() {
+    let mut packages = packages().into_iter();
+    let (_, package, ..) = packages.find(|(name, ..)| name == "append").unwrap();
+    let search = |pipeline: &Pipeline, prompt: &[i32]| {
+        let mut settings = RunSettings {
+            max_tokens: Some(5),
+            ..RunSettings::default()
+        };
+        settings.sampling.set("num_beams", "4").unwrap();
+        settings.sampling.set("num_return_sequences", "4").unwrap();
+        let mut run = Run::new(pipeline, &settings).unwrap();
+        run.append_tokens(prompt).unwrap();
+        run.generate(&RunControl::default(), &mut |_, _| ControlFlow::Continue(()))
+            .unwrap();
+        let sequences: Vec<Vec<i32>> = run.sequences().iter().map(|one| one.tokens.clone()).collect();
+        (sequences, run.stats().reused_tokens)
+    };
+    for backend in backends() {
+        let alone = with_prefixes(&package, backend, 0);
+        let pipeline = with_prefixes(&package, backend, 1000);
+        let mut other = start(&pipeline, &[9, 8, 7, 6]);
+        steps(&mut other, 1);
+        drop(other);
+        let prompt = [1, 2, 3, 4, 5];
+        let (expected, _) = search(&alone, &prompt);
+        assert_eq!(expected.len(), 4);
+        assert_eq!(search(&pipeline, &prompt), (expected.clone(), 0));
+        // The prompt was kept, once; there was no need to drop what was there before for it.
+        assert_eq!(search(&pipeline, &prompt), (expected.clone(), 4));
+        let mut again = start(&pipeline, &[9, 8, 7, 6]);
+        steps(&mut again, 1);
+        assert_eq!(again.stats().reused_tokens, 3);
+        // Of what was tried, nothing.
+        for sequence in &expected {
+            let mut run = start(&pipeline, &[&prompt[..], sequence].concat());
+            steps(&mut run, 1);
+            assert!(run.stats().reused_tokens <= 5);
         }
     }
 }

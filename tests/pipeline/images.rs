@@ -3,6 +3,7 @@
 use oxpipe::component::{CancelToken, DataType, RunControl};
 use oxpipe::media::image::RgbImage;
 use oxpipe::pipeline::{ErrorKind, Pipeline, Run, RunSettings};
+use twox_hash::XxHash3_128;
 
 use super::fake::{DECODER_OUTPUTS, Fake, Watch, continuation, decoder_body, float_tensor, floats, io, open};
 
@@ -294,6 +295,49 @@ fn tiles_with_a_thumbnail() {
     assert!(halves[12..24].iter().all(|&half| half == three));
     assert_eq!(halves[24..28], [one, three, one, three]);
     assert_eq!(run.get_tensor("m.size").unwrap().bytes()[..2], [2, 0]);
+}
+
+/// A state says how many tiles an image has, and a number that no image has is refused.
+#[test]
+fn tiles_of_a_saved_state_are_looked_at() {
+    let program = "
+    transforms:
+      - {op: decode_rgb}
+      - {op: resize, size: 2, interpolation: nearest}
+      - {op: tile, tile_size: 2, max_tiles: 4, include_thumbnail: false}
+      - {op: rescale, scale: 0.5}
+    outputs:
+      - {name: vision.pixels, content: pixels, dtype: float32}
+";
+    let vision = "{image_placeholder_token_id: 6, image_token_id: 4, token_count_source: per_tile, tokens_per_tile: 3}";
+    let (pipeline, _) = package(program, vision, "pixels:float32[n,3,2,2]");
+    let settings = RunSettings::default();
+    let mut run = Run::new(&pipeline, &settings).unwrap();
+    // One row of three tiles.
+    run.add_image(&gray(6, 2, 4), &RunControl::default()).unwrap();
+    run.append_tokens(&[5, PLACEHOLDER, 3]).unwrap();
+    let expanded = run.tokens().to_vec();
+    assert_eq!(expanded.len(), 2 + 9);
+    let next = step(&mut run);
+    let bytes = run.save().unwrap();
+    let mut loaded = Run::load(&pipeline, &settings, &bytes).unwrap();
+    loaded.rewind(expanded.len()).unwrap();
+    assert_eq!(step(&mut loaded), next);
+    // The rows and the columns, no patches, and nothing of them.
+    let numbers = [1u64, 3, 0, 0, 0, 0].map(u64::to_le_bytes).concat();
+    let places = bytes.windows(numbers.len()).enumerate();
+    let mut places = places.filter(|(_, window)| *window == numbers);
+    let (at, _) = places.next().unwrap();
+    assert!(places.next().is_none());
+    for sides in [[0, 3], [1, 0], [1 << 32, 1 << 32], [u64::MAX, 3], [1, 1 << 25]] {
+        let mut written = bytes.clone();
+        written[at..at + 16].copy_from_slice(&sides.map(u64::to_le_bytes).concat());
+        // Made to fit, by somebody who knows how.
+        let check = XxHash3_128::oneshot(&written[40..]).to_le_bytes();
+        written[24..40].copy_from_slice(&check);
+        let error = Run::load(&pipeline, &settings, &written).unwrap_err();
+        assert!(error.to_string().contains("an image of ["), "{sides:?}: {error}");
+    }
 }
 
 /// Tokens of images that were taken back are no place for others.

@@ -153,6 +153,12 @@ fn templates_end_and_stay_small() {
         "{{ ('a' * 100000)|replace('a', 'b' * 100000)|length }}",
         "{{ range(100000)|join('x' * 100000)|length }}",
         "{{ 1|tojson(indent=10**12) }}",
+        // Little to see of it, but each makes a list of thousands of texts.
+        "{% set x = 'a ' * 5000 %}{% for i in range(9999) %}{% set y = x.split() %}{% endfor %}",
+        "{% set x = 'a ' * 5000 %}{% for i in range(9999) %}{% set y = x.rsplit('a') %}{% endfor %}",
+        "{% set x = 'a\\n' * 5000 %}{% for i in range(9999) %}{% set y = x.splitlines() %}{% endfor %}",
+        // And each of these a copy of a long one.
+        "{% set x = 'a ' * 50000 %}{% for i in range(9999) %}{% set y = x.upper() %}{% endfor %}",
     ] {
         refused(source);
     }
