@@ -60,6 +60,9 @@ static void prefixes(oxp_options *options)
     good(options, "prefix_cache_bytes", "18446744073709551615");
     bad(options, "prefix_cache_bytes", "-1", "prefix_cache_bytes");
     bad(options, "prefix_cache_bytes", "1MB", "prefix_cache_bytes");
+    good(options, "memory_bytes", "1");
+    good(options, "memory_bytes", "18446744073709551615");
+    bad(options, "memory_bytes", "0", "from 1 to");
 }
 
 static void passes(oxp_options *options)
@@ -70,6 +73,7 @@ static void passes(oxp_options *options)
         unknown(options, "native.disable_passes", "its options are");
         unknown(options, "native.packed_cache", "its options are");
         unknown(options, "native.kv_cache_dtype", "its options are");
+        unknown(options, "native.model_files", "its options are");
         return;
     }
     good(options, "native.disable_passes", "");
@@ -84,6 +88,9 @@ static void passes(oxp_options *options)
     good(options, "native.kv_cache_dtype", "model");
     good(options, "native.kv_cache_dtype", "int8");
     bad(options, "native.kv_cache_dtype", "float16", "\"model\" or \"int8\"");
+    good(options, "native.model_files", "map");
+    good(options, "native.model_files", "read");
+    bad(options, "native.model_files", "mmap", "\"map\" or \"read\"");
     bad(options, "native.packed_cache", "on", "\"off\", \"beside\" or the path of a folder");
     bad(options, "native.packed_cache", "", "with a slash");
 }
@@ -180,7 +187,7 @@ int main(void)
     prefixes(pipeline);
     unknown(pipeline, "backend.", "backend.NAME");
     unknown(pipeline, "backends",
-            "backend, backend.NAME, threads, variant, load_timeout_ms, prefix_cache_bytes");
+            "backend, backend.NAME, threads, variant, load_timeout_ms, prefix_cache_bytes, memory_bytes");
 
     good(run, "speculation", "off");
     good(run, "speculation", "prompt_lookup");
@@ -188,6 +195,10 @@ int main(void)
     good(run, "speculation_tokens", "1");
     good(run, "speculation_tokens", "7");
     bad(run, "speculation_tokens", "8", "from 1 to 7");
+    good(run, "memory_bytes", "18446744073709551615");
+    bad(run, "memory_bytes", "0", "from 1 to");
+    good(run, "media_bytes", "4294967296");
+    bad(run, "media_bytes", "4294967297", "from 1 to 4294967296");
     good(run, "max_tokens", "1");
     bad(run, "max_tokens", "0", "from 1");
     good(run, "stop_on_eos", "true");
@@ -218,7 +229,7 @@ int main(void)
     good(run, "json_whitespace", "0");
     bad(run, "json_whitespace", "1001", "from 0 to 1000");
     bad(run, "skip_special_tokens", "0", "\"true\" or \"false\"");
-    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, num_steps, start_step, add_noise, guidance_scale, seed, timeout_ms, max_length, stop_strings, keep_stop_string, stop_tokens, skip_special_tokens, json_whitespace, speculation, speculation_tokens, do_sample, min_length, min_new_tokens, repetition_penalty");
+    unknown(run, "threads", "max_tokens, stop_on_eos, chunk_size, logits, num_steps, start_step, add_noise, guidance_scale, seed, timeout_ms, max_length, stop_strings, keep_stop_string, stop_tokens, skip_special_tokens, json_whitespace, speculation, speculation_tokens, memory_bytes, media_bytes, do_sample, min_length, min_new_tokens, repetition_penalty");
     sampling(run);
 
     /* Keys and values by length: what is behind them does not count. */

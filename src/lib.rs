@@ -17,5 +17,11 @@ pub mod ort;
 pub mod package;
 mod panics;
 pub mod pipeline;
+pub mod reserve;
 pub mod runtime;
 pub mod text;
+
+/// Of the libraries that programs in other languages link; a Rust program has its own.
+#[cfg(feature = "reserve")]
+#[global_allocator]
+static ALLOCATOR: reserve::Reserve = reserve::Reserve::new(std::alloc::System);

@@ -42,6 +42,8 @@ fn options(backend: BackendChoice) -> ComponentOptions {
         packed_cache: Default::default(),
         #[cfg(feature = "native")]
         kv_cache_dtype: Default::default(),
+        #[cfg(feature = "native")]
+        model_files: Default::default(),
         ort: Default::default(),
     }
 }

@@ -317,6 +317,83 @@ fn an_endless_loop_can_be_cancelled() {
     assert!(matches!(error.kind(), ComponentErrorKind::Cancelled), "{error:?}");
 }
 
+/// Endless loops: whose body is empty, whose inner loop is endless or of no iterations, and whose body
+/// has branches.
+fn endless() -> Vec<(&'static str, Model)> {
+    let same = || {
+        Graph::new()
+            .input("i", INT64, "[]")
+            .input("going", BOOL, "[]")
+            .output("going", BOOL, "[]")
+            .input("v", FLOAT, "[]")
+    };
+    let around = |body: Graph| {
+        Model::new()
+            .input("x", FLOAT, "[]")
+            .output("y", FLOAT, "[]")
+            .initializer(bool_tensor("yes", true))
+            .initializer(Tensor::ints("none", &[], &[0]))
+            .node(Node::new("Loop", &["", "yes", "x"], &["y"]).graph("body", body))
+    };
+    let inner = |count: &'static str| {
+        let body = Graph::new()
+            .input("j", INT64, "[]")
+            .input("on", BOOL, "[]")
+            .output("on", BOOL, "[]")
+            .input("u", FLOAT, "[]")
+            .output("u", FLOAT, "[]");
+        let node = Node::new("Loop", &[count, "yes", "v"], &["w"]).graph("body", body);
+        around(same().node(node).output("w", FLOAT, "[]"))
+    };
+    let branch = || Graph::new().output("v", FLOAT, "[]");
+    let chosen = Node::new("If", &["going"], &["w"])
+        .graph("then_branch", branch())
+        .graph("else_branch", branch());
+    vec![
+        ("empty", around(same().output("v", FLOAT, "[]"))),
+        ("inner", inner("")),
+        ("none", inner("none")),
+        ("branches", around(same().node(chosen).output("w", FLOAT, "[]"))),
+    ]
+}
+
+#[test]
+fn loops_in_loops_end_when_they_are_asked_to() {
+    for (name, model) in endless() {
+        let mut session = load(model);
+        let bytes = 1.0f32.to_le_bytes();
+        let aligned = oxpipe::component::AlignedBytes::try_from_slice(&bytes).unwrap();
+        let value = TensorView::new(DataType::Float32, &[], &aligned).unwrap();
+        let mut run = |control: &RunControl| {
+            let inputs = [Input { name: "x", value }];
+            let mut outputs = [Output::alloc("y")];
+            session.execute(&inputs, &mut outputs, control).unwrap_err()
+        };
+        for _ in 0..2 {
+            let error = run(&RunControl {
+                deadline: Some(Instant::now() + Duration::from_millis(20)),
+                ..RunControl::default()
+            });
+            let is_late = matches!(error.kind(), ComponentErrorKind::DeadlineExceeded);
+            assert!(is_late, "{name}: {error:?}");
+            let token = CancelToken::default();
+            let control = RunControl {
+                cancel: Some(token.clone()),
+                ..RunControl::default()
+            };
+            let error = std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(20));
+                    token.request();
+                });
+                run(&control)
+            });
+            let is_cancelled = matches!(error.kind(), ComponentErrorKind::Cancelled);
+            assert!(is_cancelled, "{name}: {error:?}");
+        }
+    }
+}
+
 /// Ifs in Ifs; the innermost adds one to `x`.
 fn nested(depth: usize) -> Model {
     let mut graph = Graph::new()

@@ -814,3 +814,134 @@ mod graphs {
         }
     }
 }
+
+/// Files of a model that is loaded.
+mod that_change {
+    use super::*;
+    use oxpipe::native::ModelFiles;
+    use std::fs::{File, OpenOptions};
+    use std::io::Write;
+
+    /// Some pages of weights, which a run reads where they lie.
+    const WEIGHTS: i64 = 4 * 4096;
+
+    fn write(folder: &Path, external: bool) -> (std::path::PathBuf, std::path::PathBuf) {
+        let path = folder.join("model.onnx");
+        let values: Vec<f32> = (0..WEIGHTS).map(|index| index as f32).collect();
+        let data = folder.join("weights.bin");
+        fs::write(&data, le_floats(&values)).unwrap();
+        let tensor = match external {
+            true => Tensor::external("w", FLOAT, &[WEIGHTS], "weights.bin", None),
+            false => Tensor::floats("w", &[WEIGHTS], &values),
+        };
+        let model = of_initializer(tensor, FLOAT, "[n]");
+        fs::write(&path, model.encode()).unwrap();
+        let changes = if external { data } else { path.clone() };
+        (path, changes)
+    }
+
+    fn load_as(path: &Path, model_files: ModelFiles) -> NativeSession {
+        let options = NativeOptions {
+            model_files,
+            ..NativeOptions::default()
+        };
+        NativeSession::load("part", &ModelSource::file(path), &options).unwrap()
+    }
+
+    fn last(session: &mut NativeSession) -> Result<f32, ComponentError> {
+        let mut outputs = [Output::alloc("w")];
+        let session: &mut dyn ComponentSession = session;
+        session.run(&[], &mut outputs, &RunControl::default())?;
+        match &outputs[0].result {
+            OutputResult::Owned(tensor) => {
+                let bytes = tensor.bytes().last_chunk().unwrap();
+                Ok(f32::from_le_bytes(*bytes))
+            }
+            other => panic!("expected an owned tensor, found {other:?}"),
+        }
+    }
+
+    type Change = fn(&Path);
+
+    fn cut(path: &Path) {
+        OpenOptions::new().write(true).open(path).unwrap().set_len(1).unwrap();
+    }
+
+    fn append(path: &Path) {
+        OpenOptions::new().append(true).open(path).unwrap().write_all(b"more").unwrap();
+    }
+
+    /// Written as it was, long before: the date alone says so.
+    fn touch(path: &Path) {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    }
+
+    fn replace(path: &Path) {
+        let other = path.with_extension("new");
+        fs::write(&other, b"something else").unwrap();
+        fs::rename(&other, path).unwrap();
+    }
+
+    fn remove(path: &Path) {
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn are_noticed_before_they_are_read() {
+        for external in [false, true] {
+            for (change, word) in [
+                (cut as Change, "cut off"),
+                (append, "written to"),
+                (touch, "written to"),
+            ] {
+                let folder = tempfile::tempdir().unwrap();
+                let (path, changes) = write(folder.path(), external);
+                let mut session = load_as(&path, ModelFiles::Map);
+                assert_eq!(last(&mut session).unwrap(), (WEIGHTS - 1) as f32);
+                change(&changes);
+                for _ in 0..2 {
+                    let error = last(&mut session).unwrap_err();
+                    assert!(is_io(&error), "{error:?}");
+                    assert_eq!(error.file(), Some(&*changes));
+                    assert_says(&error, &["component \"part\"", word, "again", "native.model_files"]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn are_of_no_account_once_they_are_replaced_or_read() {
+        for external in [false, true] {
+            for (change, how) in [
+                (replace as Change, ModelFiles::Map),
+                (remove, ModelFiles::Map),
+                (cut, ModelFiles::Read),
+                (append, ModelFiles::Read),
+                (replace, ModelFiles::Read),
+            ] {
+                let folder = tempfile::tempdir().unwrap();
+                let (path, changes) = write(folder.path(), external);
+                let mut session = load_as(&path, how);
+                change(&changes);
+                assert_eq!(last(&mut session).unwrap(), (WEIGHTS - 1) as f32);
+            }
+        }
+    }
+
+    /// What a package may name and reading refuses: no regular file, and one that no read ends well of.
+    #[test]
+    fn or_cannot_be_read() {
+        for how in [ModelFiles::Map, ModelFiles::Read] {
+            let options = NativeOptions {
+                model_files: how,
+                ..NativeOptions::default()
+            };
+            for path in ["/proc/self/mem", "/proc/self/cmdline", "/dev/zero", "/dev/null", "/proc/self"] {
+                let error = refused(|| NativeSession::load("part", &ModelSource::file(path), &options));
+                assert!(is_io(&error) || is_invalid(&error), "{path}: {error:?}");
+                assert_says(&error, &["component \"part\"", path]);
+            }
+        }
+    }
+}

@@ -731,3 +731,54 @@ fn results_that_do_not_fit_are_refused_at_once() {
     assert!(run_huge("Range", INT64, &[&[0], &[1 << 40], &[1]], same).contains("cannot allocate"));
     assert!(run_huge("Range", INT64, &[&[0], &[i64::MAX], &[1]], same).contains("addressed"));
 }
+
+/// A chain of so many nodes, no two of which a pass could take for one.
+fn chain(nodes: usize) -> Model {
+    let mut model = Model::new().input("v0", FLOAT, "[n]");
+    for node in 0..nodes {
+        let (from, to) = (format!("v{node}"), format!("v{}", node + 1));
+        model = model.node(Node::new(["Neg", "Abs"][node % 2], &[&from], &[&to]));
+    }
+    model.output(&format!("v{nodes}"), FLOAT, "[n]")
+}
+
+/// Time grows with the number of nodes, not with its square: 16 times for four times as many.
+#[test]
+fn graphs_of_many_nodes_take_time_in_proportion() {
+    let spent = |nodes: usize| {
+        let model = chain(nodes).encode();
+        let source = ModelSource::Memory {
+            label: "test".into(),
+            model: Arc::new(model),
+            external: Vec::new(),
+        };
+        let start = cpu_time();
+        let mut session = NativeSession::load("part", &source, &NativeOptions::default()).unwrap();
+        let loaded = cpu_time();
+        let x = Tensor::from_slice(&[2], &[1f32, -2.0]).unwrap();
+        let output = format!("v{nodes}");
+        session.run_tensors(&[("v0", x.view())], &[&output]).unwrap();
+        eprintln!("{nodes} nodes: loaded in {:?}, ran in {:?}", loaded - start, cpu_time() - loaded);
+        cpu_time() - start
+    };
+    let (few, many) = (spent(5_000), spent(20_000));
+    assert!(many < few * 10, "{few:?} and {many:?}");
+}
+
+#[test]
+fn graphs_of_too_many_nodes_are_refused() {
+    // Each a NodeProto of no type, which nobody looks at before they are counted.
+    let mut graph = Message::new();
+    let node = Message::new().bytes(4, "Neg").into_bytes();
+    for _ in 0..=1 << 20 {
+        graph = graph.bytes(1, &node);
+    }
+    let model = Message::new().int(1, 8).message(7, graph).into_bytes();
+    let source = ModelSource::Memory {
+        label: "test".into(),
+        model: Arc::new(model),
+        external: Vec::new(),
+    };
+    let error = NativeSession::load("part", &source, &NativeOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("1048576 nodes"), "{error}");
+}

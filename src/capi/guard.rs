@@ -3,11 +3,12 @@
 //! right when it is next entered (see [`Serial`](super::handle::Serial)).
 
 use crate::panics::contain;
+use crate::reserve;
 
 use super::error::{self, oxp_error};
 use super::failure::{Failure, Result};
 use super::handle::{self, Object};
-use super::status::{OXP_ERR_INTERNAL, OXP_OK};
+use super::status::{OXP_ERR_INTERNAL, OXP_ERR_OUT_OF_MEMORY, OXP_OK};
 
 pub(super) use crate::panics::outside;
 
@@ -25,6 +26,18 @@ pub(super) unsafe fn guard(
         // SAFETY: not NULL, so writable by this function's contract.
         unsafe { err.write_unaligned(std::ptr::null_mut()) };
     }
+    let enough = reserve::begin_call();
+    let body = || match enough {
+        true => body(),
+        false => Err(Failure::new(
+            OXP_ERR_OUT_OF_MEMORY,
+            format!(
+                "{} bytes of the library's reserve are in use, for want of others; free runs, pipelines or \
+                 errors, or let the rest of the program free memory",
+                reserve::used()
+            ),
+        )),
+    };
     let failure = match quietly(body) {
         Ok(()) => return OXP_OK,
         Err(failure) => failure,

@@ -52,6 +52,10 @@ pub const OXP_OPTIONS_RUNTIME: u32 = 1;
 ///                     become int8 [batch, heads, rows, size + 4], a row its codes and then
 ///                     a float32 scale, max |x| / 127; about a quarter of float32's bytes.
 ///                     Inputs and outputs are then of that type; other caches stay
+///   "native.model_files"
+///                     "map" (the default): the native runtime uses model files where they lie, and
+///                     a call fails with OXP_ERR_IO once one was written to or cut off; or "read":
+///                     they are read when the model is opened, and may change afterwards
 pub const OXP_OPTIONS_SESSION: u32 = 2;
 /// Options for oxp_pipeline_open and oxp_pipeline_open_memory:
 ///   "backend"         for components without an option of their own: "auto", "native" or
@@ -69,11 +73,18 @@ pub const OXP_OPTIONS_SESSION: u32 = 2;
 ///                     as for sessions, for every component
 ///   "native.kv_cache_dtype"
 ///                     as for sessions, for every component
+///   "native.model_files"
+///                     as for sessions, for every component
 ///   "prefix_cache_bytes"
 ///                     bytes that may be kept of the KV that runs have computed, 0 to 2^64 - 1: a
 ///                     run whose tokens begin as those of another did, with the same inputs, takes
 ///                     it instead of running them. The least recently used goes first. Default 0:
 ///                     nothing is kept
+///   "memory_bytes"    bytes of memory that the models may take, 1 to 2^64 - 1: the sizes of their
+///                     files, mapped or not, with external data, and of what the native runtime makes
+///                     of them (packed weights, constants). Opening that would go beyond fails with
+///                     OXP_ERR_OUT_OF_MEMORY before the memory is taken. Default: no limit. What ONNX
+///                     Runtime allocates on its own does not count
 pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 /// Options for oxp_run_create:
 ///   "max_tokens"      tokens to choose after each append; default: the package's limit. In a
@@ -125,6 +136,15 @@ pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 ///                     See also oxp_run_set_draft. An error for packages whose caches do not go back
 ///   "speculation_tokens"
 ///                     the most tokens that are guessed for a pass, 1 to 7; default 4
+///   "memory_bytes"    bytes of memory that the run may take, 1 to 2^64 - 1: KV caches, inputs that
+///                     were set, outputs, and what native components compute on the way. A call that
+///                     would go beyond fails with OXP_ERR_OUT_OF_MEMORY before the memory is taken, and
+///                     the run stays as it was. A fork has a limit of its own, and what it shares counts
+///                     for the run that made it. Not counted: what ONNX Runtime allocates on its own,
+///                     tokens and logits on their way, and in oxp_batch_step what joined passes compute
+///                     on the way. Default: no limit
+///   "media_bytes"     bytes of memory that decoding and preprocessing one image or sound may take, 1
+///                     to 4294967296 (4 GiB), the default
 ///
 /// How tokens are chosen is said by the options below, in packages that choose tokens; what is not
 /// set is as the package says, and neutral where it says nothing. Logits go through, in this order:
@@ -227,6 +247,8 @@ pub(super) struct SessionOptions {
     pub packed_cache: crate::native::PackedCache,
     #[cfg(feature = "native")]
     pub kv_cache_dtype: crate::native::KvCacheDtype,
+    #[cfg(feature = "native")]
+    pub model_files: crate::native::ModelFiles,
     pub name: String,
     pub load_timeout: Option<Duration>,
     pub run_timeout: Option<Duration>,
@@ -372,6 +394,8 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
         PACKED_CACHE => settings.packed_cache = packed_cache(key, value)?,
         #[cfg(feature = "native")]
         KV_CACHE_DTYPE => settings.kv_cache_dtype = kv_cache_dtype(key, value)?,
+        #[cfg(feature = "native")]
+        MODEL_FILES => settings.model_files = model_files(key, value)?,
         #[cfg(feature = "test-hooks")]
         "test_panic" => settings.test_hook.set(key, value)?,
         _ => {
@@ -387,6 +411,8 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
                 PACKED_CACHE,
                 #[cfg(feature = "native")]
                 KV_CACHE_DTYPE,
+                #[cfg(feature = "native")]
+                MODEL_FILES,
             ];
             return Err(unknown(key, "a session", &known));
         }
@@ -402,12 +428,15 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
         "variant" => options.variant = Some(value.to_owned()),
         "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
         "prefix_cache_bytes" => options.prefix_cache_bytes = number(key, value, 0, u64::MAX)?,
+        "memory_bytes" => options.memory_bytes = Some(number(key, value, 1, u64::MAX)?),
         #[cfg(feature = "native")]
         DISABLE_PASSES => options.disabled_passes = disabled_passes(key, value)?,
         #[cfg(feature = "native")]
         PACKED_CACHE => options.packed_cache = packed_cache(key, value)?,
         #[cfg(feature = "native")]
         KV_CACHE_DTYPE => options.kv_cache_dtype = kv_cache_dtype(key, value)?,
+        #[cfg(feature = "native")]
+        MODEL_FILES => options.model_files = model_files(key, value)?,
         _ => match key.strip_prefix("backend.") {
             Some(component) if !component.is_empty() => {
                 let choice = backend(key, value)?;
@@ -422,12 +451,15 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
                     "variant",
                     "load_timeout_ms",
                     "prefix_cache_bytes",
+                    "memory_bytes",
                     #[cfg(feature = "native")]
                     DISABLE_PASSES,
                     #[cfg(feature = "native")]
                     PACKED_CACHE,
                     #[cfg(feature = "native")]
                     KV_CACHE_DTYPE,
+                    #[cfg(feature = "native")]
+                    MODEL_FILES,
                 ];
                 return Err(unknown(key, "a pipeline", &known));
             }
@@ -462,6 +494,8 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
             let most = crate::pipeline::MAX_SPECULATION as u64;
             settings.speculation_tokens = number(key, value, 1, most)? as usize;
         }
+        "memory_bytes" => settings.memory_bytes = Some(number(key, value, 1, u64::MAX)?),
+        "media_bytes" => settings.media_bytes = Some(number(key, value, 1, crate::media::MOST_BYTES)?),
         #[cfg(feature = "test-hooks")]
         "test_panic" => options.test_hook.set(key, value)?,
         _ if SamplingOptions::names().any(|name| name == key) => {
@@ -490,6 +524,8 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
                 "json_whitespace",
                 "speculation",
                 "speculation_tokens",
+                "memory_bytes",
+                "media_bytes",
             ];
             known.extend(SamplingOptions::names());
             return Err(unknown(key, "a run", &known));
@@ -532,6 +568,16 @@ fn kv_cache_dtype(key: &str, value: &str) -> Result<crate::native::KvCacheDtype>
     value
         .parse()
         .map_err(|_| invalid(key, value, "\"model\" or \"int8\""))
+}
+
+#[cfg(feature = "native")]
+const MODEL_FILES: &str = "native.model_files";
+
+#[cfg(feature = "native")]
+fn model_files(key: &str, value: &str) -> Result<crate::native::ModelFiles> {
+    value
+        .parse()
+        .map_err(|_| invalid(key, value, "\"map\" or \"read\""))
 }
 
 /// What is in memory is beside no file.

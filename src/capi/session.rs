@@ -80,6 +80,8 @@ impl SessionObject {
             packed_cache: options.packed_cache,
             #[cfg(feature = "native")]
             kv_cache_dtype: options.kv_cache_dtype,
+            #[cfg(feature = "native")]
+            model_files: options.model_files,
             ort: OrtSettings::default(),
         };
         let opened = runtime.open_component(&options.name, source, &component_options)?;

@@ -118,10 +118,18 @@ impl RunControl {
     }
 
     /// [`Cancelled`](ComponentErrorKind::Cancelled) or
-    /// [`DeadlineExceeded`](ComponentErrorKind::DeadlineExceeded) if the call should end now.
+    /// [`DeadlineExceeded`](ComponentErrorKind::DeadlineExceeded) if the call should end now, and
+    /// [`OutOfMemory`](ComponentErrorKind::OutOfMemory) if it lives on the
+    /// [reserve](crate::reserve).
     pub fn stop_reason(&self) -> Option<ComponentErrorKind> {
         if self.cancel.as_ref().is_some_and(CancelToken::is_requested) {
             return Some(ComponentErrorKind::Cancelled);
+        }
+        if let Some(bytes) = crate::reserve::refused() {
+            return Some(ComponentErrorKind::OutOfMemory {
+                bytes: bytes as u64,
+                what: "the call".to_owned(),
+            });
         }
         self.deadline
             .is_some_and(|deadline| Instant::now() >= deadline)

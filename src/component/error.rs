@@ -153,6 +153,19 @@ pub enum ComponentErrorKind {
     DeadlineExceeded,
     #[error("cannot allocate {bytes} bytes for {what}")]
     OutOfMemory { bytes: u64, what: String },
+    /// More than an option allows; nothing was allocated.
+    #[error(
+        "{what} needs {bytes} bytes, and {of} has {used} already of the {limit} that option \"{option}\" \
+         allows; raise it, or ask for less: smaller inputs, a shorter context, a smaller model"
+    )]
+    OverMemoryLimit {
+        bytes: u64,
+        what: String,
+        of: &'static str,
+        used: u64,
+        limit: u64,
+        option: &'static str,
+    },
 }
 
 impl ComponentErrorKind {

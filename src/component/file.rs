@@ -5,23 +5,72 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::SystemTime;
 
 use memmap2::Mmap;
 #[cfg(feature = "native")]
 use memmap2::UncheckedAdvice;
+
+#[cfg(feature = "native")]
+use super::{AlignedBytes, EnteredAccount};
 
 /// The most bytes of a metadata file, a chat template or a tokenizer's configuration.
 pub const TEXT_LIMIT: u64 = 16 << 20;
 /// The most bytes of a tokenizer.
 pub const TOKENIZER_LIMIT: u64 = 256 << 20;
 
-/// The bytes of a file, mapped; a file may be empty, a mapping may not.
+/// The bytes of a file, mapped or read as a whole.
 #[derive(Debug)]
-pub struct MappedFile(Option<Mmap>);
+pub struct MappedFile {
+    bytes: FileBytes,
+    file: File,
+    /// What the file was when it was mapped.
+    seen: Stamp,
+}
+
+enum FileBytes {
+    /// A file may be empty, a mapping may not.
+    Empty,
+    Mapped(Mmap),
+    #[cfg(feature = "native")]
+    Read(AlignedBytes),
+}
+
+impl std::fmt::Debug for FileBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            FileBytes::Empty => "Empty",
+            FileBytes::Mapped(_) => "Mapped",
+            #[cfg(feature = "native")]
+            FileBytes::Read(_) => "Read",
+        })
+    }
+}
+
+/// What changes when somebody writes to a file or cuts it off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    len: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Stamp {
+    fn of(metadata: &std::fs::Metadata) -> Self {
+        Stamp {
+            len: metadata.len(),
+            modified: metadata.modified().ok(),
+        }
+    }
+}
 
 impl AsRef<[u8]> for MappedFile {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
+        match &self.bytes {
+            FileBytes::Empty => &[],
+            FileBytes::Mapped(mapping) => mapping,
+            #[cfg(feature = "native")]
+            FileBytes::Read(bytes) => bytes,
+        }
     }
 }
 
@@ -37,9 +86,12 @@ impl MappedFile {
     /// read again; if they are, it fetches them again. Does nothing for other bytes.
     #[cfg(feature = "native")]
     pub fn give_back(&self, bytes: &[u8]) {
-        let Some(mapping) = self.0.as_ref().filter(|_| self.contains(bytes)) else {
+        let FileBytes::Mapped(mapping) = &self.bytes else {
             return;
         };
+        if !self.contains(bytes) {
+            return;
+        }
         let offset = bytes.as_ptr().addr() - mapping.as_ptr().addr();
         // SAFETY: the range is in the mapping, which is of a file and read-only: what is dropped is
         // no more than a copy of what the file has, so slices of it read the same afterwards.
@@ -47,6 +99,31 @@ impl MappedFile {
             unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, bytes.len()) };
         // Only advice.
         drop(advised);
+    }
+
+    /// An error if somebody has written to the mapped file or cut it off: what lies in the mapping is
+    /// then not what it was, and reading behind the new end ends the process. Who replaces a file by
+    /// renaming another one over it does not change the one that is mapped.
+    #[cfg(feature = "native")]
+    pub fn check_unchanged(&self) -> io::Result<()> {
+        if !matches!(self.bytes, FileBytes::Mapped(_)) {
+            return Ok(());
+        }
+        let (seen, now) = (self.seen, Stamp::of(&self.file.metadata()?));
+        if now == seen {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "it was {} while it was in use: it had {} bytes when it was opened and has {} now. Open the \
+                 model again; replace files by renaming, or open with the option \"native.model_files\" = \
+                 \"read\"",
+                if now.len < seen.len { "cut off" } else { "written to" },
+                seen.len,
+                now.len
+            ),
+        ))
     }
 }
 
@@ -90,8 +167,10 @@ fn regular(metadata: &std::fs::Metadata) -> io::Result<()> {
 /// Maps a file.
 pub fn map_regular(path: &Path) -> io::Result<MappedFile> {
     let file = open_regular(path)?;
-    if file.metadata()?.len() == 0 {
-        return Ok(MappedFile(None));
+    let seen = Stamp::of(&file.metadata()?);
+    if seen.len == 0 {
+        let bytes = FileBytes::Empty;
+        return Ok(MappedFile { bytes, file, seen });
     }
     // SAFETY: the mapping is read-only and private to this process's view, and is only
     // handed out as shared slices that keep it alive. What Rust cannot see is another
@@ -99,7 +178,23 @@ pub fn map_regular(path: &Path) -> io::Result<MappedFile> {
     // happen to the models it runs, as the header says; every runtime that maps its weights
     // relies on the same.
     let mapping = unsafe { Mmap::map(&file)? };
-    Ok(MappedFile(Some(mapping)))
+    let bytes = FileBytes::Mapped(mapping);
+    Ok(MappedFile { bytes, file, seen })
+}
+
+/// Reads a file, of any size, into memory that nobody else can change.
+#[cfg(feature = "native")]
+pub fn read_whole(path: &Path) -> io::Result<MappedFile> {
+    let mut file = open_regular(path)?;
+    let seen = Stamp::of(&file.metadata()?);
+    // Its size counts as that of a mapped file does.
+    let _entered = EnteredAccount::new(None);
+    let len = usize::try_from(seen.len).unwrap_or(usize::MAX);
+    let mut bytes =
+        AlignedBytes::try_zeroed(len).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
+    file.read_exact(&mut bytes)?;
+    let bytes = FileBytes::Read(bytes);
+    Ok(MappedFile { bytes, file, seen })
 }
 
 /// Reads a file of at most `limit` bytes.

@@ -18,6 +18,7 @@ mod dtype;
 mod error;
 mod file;
 mod io;
+mod memory;
 mod session;
 mod shown;
 mod source;
@@ -33,10 +34,11 @@ pub use dtype::DataType;
 pub use error::{ComponentError, ComponentErrorKind};
 #[cfg(any(feature = "native", feature = "ort"))]
 #[cfg(feature = "native")]
-pub(crate) use file::MappedFile;
+pub(crate) use file::{MappedFile, read_whole};
 pub(crate) use file::map_regular;
 pub(crate) use file::{TEXT_LIMIT, TOKENIZER_LIMIT, check_size, open_regular, read_regular};
 pub use io::{ComponentIo, Dim, Port, PortType};
+pub use memory::{Charge, EnteredAccount, MemoryAccount, Refused};
 pub(crate) use session::check_value;
 pub use session::{Backend, Call, ComponentSession, Input, Output, OutputResult};
 pub(crate) use shown::{joined, listed, quoted, shown};

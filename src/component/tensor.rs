@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use super::DataType;
+use super::{Charge, DataType, Refused};
 
 /// Dims of a tensor. Ranks up to 6 need no heap.
 pub type Shape = SmallVec<[i64; 6]>;
@@ -258,6 +258,8 @@ pub struct AlignedBytes {
     ptr: NonNull<u8>,
     len: usize,
     capacity: usize,
+    /// What it counts for, see [`MemoryAccount`](super::MemoryAccount).
+    charge: Option<Charge>,
 }
 
 impl AlignedBytes {
@@ -268,6 +270,7 @@ impl AlignedBytes {
         ptr: NonNull::new(std::ptr::without_provenance_mut(Self::ALIGN)).unwrap(),
         len: 0,
         capacity: 0,
+        charge: None,
     };
 
     /// `len` zero bytes, or an error if the allocator has no such room.
@@ -279,12 +282,17 @@ impl AlignedBytes {
         let Ok(layout) = Layout::from_size_align(len, Self::ALIGN) else {
             return Err(refused);
         };
+        let Ok(charge) = Charge::of_entered(len) else {
+            return Err(refused);
+        };
         // SAFETY: the layout has a non-zero size.
-        let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
+        let ptr = crate::reserve::fallible(|| unsafe { std::alloc::alloc_zeroed(layout) });
+        let ptr = NonNull::new(ptr).ok_or(refused)?;
         Ok(AlignedBytes {
             ptr,
             len,
             capacity: len,
+            charge,
         })
     }
 
@@ -293,6 +301,19 @@ impl AlignedBytes {
         let mut copy = Self::try_zeroed(bytes.len())?;
         copy.copy_from_slice(bytes);
         Ok(copy)
+    }
+
+    /// Makes it count for the account that this thread is in, and no other; an error if that has
+    /// too little left. For buffers that serve one after the other.
+    pub(crate) fn charge_entered(&mut self) -> Result<(), Refused> {
+        self.charge = None;
+        self.charge = Charge::of_entered(self.capacity)?;
+        Ok(())
+    }
+
+    /// Makes it count for nobody: it is kept for whoever needs it next.
+    pub(crate) fn uncharge(&mut self) {
+        self.charge = None;
     }
 
     pub fn capacity(&self) -> usize {

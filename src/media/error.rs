@@ -21,6 +21,9 @@ pub enum MediaError {
     Unfit { message: String },
     #[error("no memory for {bytes} bytes")]
     OutOfMemory { bytes: u64 },
+    /// More than the caller allows; nothing was allocated.
+    #[error("{bytes} more bytes are beyond the limit of {limit}, of which {used} are taken")]
+    OverMemoryLimit { bytes: u64, used: u64, limit: u64 },
     /// The caller's control ended the work.
     #[error("cancelled")]
     Cancelled,

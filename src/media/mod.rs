@@ -19,4 +19,4 @@ pub use dataflow::{ProgramError, ProgramPart, Transform};
 pub use error::MediaError;
 pub use prompt::{ImagePlaceholders, TileTokens, TokenCount};
 pub use tensor::{PortLayout, Tensor};
-pub use work::Work;
+pub use work::{MOST_BYTES, Work};

@@ -8,7 +8,7 @@ use crate::component::{ComponentErrorKind, RunControl};
 
 /// The most bytes that one call takes for what a program makes, all of its values and tensors
 /// together: 4 GiB.
-pub(super) const MOST_BYTES: u64 = 1 << 32;
+pub const MOST_BYTES: u64 = 1 << 32;
 /// Additions and multiplications, about, between two looks at the control: a fraction of a
 /// millisecond.
 const BETWEEN_LOOKS: usize = 1 << 16;
@@ -25,6 +25,7 @@ pub struct Work {
     control: RunControl,
     done: Cell<usize>,
     taken: Cell<u64>,
+    most: u64,
 }
 
 impl Default for Work {
@@ -40,6 +41,15 @@ impl Work {
             control: control.clone(),
             done: Cell::new(0),
             taken: Cell::new(0),
+            most: MOST_BYTES,
+        }
+    }
+
+    /// The same with fewer bytes of memory than [`MOST_BYTES`].
+    pub fn within(control: &RunControl, most: u64) -> Self {
+        Work {
+            most,
+            ..Work::new(control)
         }
     }
 
@@ -48,6 +58,7 @@ impl Work {
         match self.control.stop_reason() {
             None => Ok(()),
             Some(ComponentErrorKind::DeadlineExceeded) => Err(MediaError::DeadlineExceeded),
+            Some(ComponentErrorKind::OutOfMemory { bytes, .. }) => Err(MediaError::OutOfMemory { bytes }),
             Some(_) => Err(MediaError::Cancelled),
         }
     }
@@ -69,6 +80,7 @@ impl Work {
         self.look()?;
         let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
         let taken = self.taken.get().saturating_add(bytes);
+        self.check_limit(bytes)?;
         if taken > MOST_BYTES {
             return Err(MediaError::TooLarge {
                 what: "the memory that preprocessing takes",
@@ -83,10 +95,24 @@ impl Work {
         Ok(room)
     }
 
+    /// An error if so many more bytes are beyond what the caller allows.
+    fn check_limit(&self, bytes: u64) -> Result<(), MediaError> {
+        let used = self.taken.get();
+        match used.saturating_add(bytes) > self.most && self.most < MOST_BYTES {
+            false => Ok(()),
+            true => Err(MediaError::OverMemoryLimit {
+                bytes,
+                used,
+                limit: self.most,
+            }),
+        }
+    }
+
     /// An error if a decoder that takes as many bytes on its own, and ends the process without them,
     /// would not have them.
     pub(super) fn ask(&self, bytes: usize) -> Result<(), MediaError> {
         self.look()?;
+        self.check_limit(bytes as u64)?;
         Vec::<u8>::new()
             .try_reserve_exact(bytes)
             .map_err(|_| MediaError::OutOfMemory { bytes: bytes as u64 })

@@ -16,7 +16,9 @@ use super::model::{Model, Sources};
 use super::packed_cache::{PackedCacheReport, Store};
 use super::plans::Plans;
 use super::workspace::Workspace;
-use crate::component::{Backend, ComponentErrorKind, InPlaceCache, ModelSource};
+use crate::component::{
+    Backend, ComponentErrorKind, EnteredAccount, InPlaceCache, MemoryAccount, ModelSource,
+};
 
 /// A graph with all that running it takes.
 pub(super) struct Loaded {
@@ -61,11 +63,13 @@ pub(super) struct LoadedModel {
     sources: Option<Sources>,
     packed_cache: PackedCacheReport,
     options: NativeOptions,
+    /// What its weights count for, those of the second graph too.
+    account: Option<MemoryAccount>,
 }
 
 impl LoadedModel {
     pub(super) fn open(source: &ModelSource, options: &NativeOptions) -> Result<Self, ComponentErrorKind> {
-        let mut model = Model::open(source)?;
+        let mut model = Model::open(source, options.model_files)?;
         let mut store = Store::open(&options.packed_cache, source, &options.workers);
         let usual = Loaded::new(&mut model, options, DimNames::OneSize, store.as_mut())?;
         // Without passes nothing relies on names.
@@ -80,6 +84,7 @@ impl LoadedModel {
             sources: model.sources(),
             packed_cache: store.map(Store::finish).unwrap_or_default(),
             options: options.clone(),
+            account: MemoryAccount::entered(),
         })
     }
 
@@ -100,6 +105,9 @@ impl LoadedModel {
 
     /// The graph for a request.
     pub(super) fn for_request(&mut self, request: &Request) -> Result<&mut Loaded, ComponentErrorKind> {
+        if let Some(sources) = &self.sources {
+            sources.check_unchanged()?;
+        }
         let Some(differing) = self.same_dims.broken_by(request) else {
             return Ok(&mut self.usual);
         };
@@ -119,6 +127,7 @@ impl LoadedModel {
                 differing.display(&self.usual.graph.io)
             ),
         })?;
+        let _entered = EnteredAccount::new(self.account.clone());
         // Only read: the file is for the usual graph, whose weights are mostly the same.
         let file = self.packed_cache.file.clone();
         let mut store = file.map(|file| Store::at(file, &self.options.workers));

@@ -46,7 +46,7 @@ pub mod workers;
 mod workspace;
 
 pub use self::graph::{DisabledPasses, KvCacheDtype, UnknownKvCacheDtype, UnknownPass};
-pub use self::model::{read_tensor_proto, read_value_proto};
+pub use self::model::{ModelFiles, UnknownModelFiles, read_tensor_proto, read_value_proto};
 pub use self::packed_cache::{PackedCache, PackedCacheReport, UnknownPlace};
 pub use self::report::{ModelReport, OperatorUse, RunEstimate, report};
 pub use self::session::NativeSession;
@@ -66,6 +66,8 @@ pub struct NativeOptions {
     pub packed_cache: PackedCache,
     /// How KV caches are kept.
     pub kv_cache_dtype: KvCacheDtype,
+    /// How the model's files get into memory.
+    pub model_files: ModelFiles,
     /// Where each operator that runs is written down; without one that costs nothing.
     pub trace: Option<Trace>,
 }
@@ -78,6 +80,7 @@ impl Default for NativeOptions {
             disabled_passes: DisabledPasses::default(),
             packed_cache: PackedCache::default(),
             kv_cache_dtype: KvCacheDtype::default(),
+            model_files: ModelFiles::default(),
             trace: None,
         }
     }

@@ -46,7 +46,12 @@ impl Pool {
         }
         if let Some((index, _)) = best {
             let mut buffer = self.free.swap_remove(index);
-            if Arc::get_mut(&mut buffer).is_some_and(|buffer| buffer.set_len(bytes)) {
+            if let Some(memory) = Arc::get_mut(&mut buffer).filter(|memory| memory.capacity() >= bytes) {
+                if memory.charge_entered().is_err() {
+                    self.free.push(buffer);
+                    return Err(OpError::OutOfMemory { bytes });
+                }
+                memory.set_len(bytes);
                 return Ok(buffer);
             }
         }
@@ -77,7 +82,8 @@ impl Pool {
 
     /// Takes a buffer back if nobody else holds it.
     pub(super) fn give(&mut self, mut buffer: Arc<AlignedBytes>) {
-        if Arc::get_mut(&mut buffer).is_some_and(|buffer| buffer.capacity() > 0) {
+        if let Some(memory) = Arc::get_mut(&mut buffer).filter(|memory| memory.capacity() > 0) {
+            memory.uncharge();
             self.free.push(buffer);
         }
     }

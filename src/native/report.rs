@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::graph::{Graph, MAX_DEPTH, Node, Plan, declared_io, domain_key};
 use super::infer::Fact;
-use super::model::Model;
+use super::model::{Model, ModelFiles};
 use super::model::onnx::{ModelProto, NodeProto, OperatorSetIdProto};
 use super::registry;
 use super::tensor::byte_count;
@@ -43,7 +43,7 @@ pub struct OperatorUse {
 /// [`InvalidModel`](crate::component::ComponentErrorKind::InvalidModel) and
 /// [`Io`](crate::component::ComponentErrorKind::Io), as loading has them.
 pub fn report(source: &ModelSource) -> Result<ModelReport, ComponentError> {
-    let model = Model::open(source)?;
+    let model = Model::open(source, ModelFiles::default())?;
     let io = declared_io(&model.proto).map_err(|message| model.invalid(message))?;
     let proto = &model.proto;
     Ok(ModelReport {

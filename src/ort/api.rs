@@ -97,6 +97,11 @@ impl<T> Owned<T> {
         Owned { ptr, release }
     }
 
+    /// The object, for ever.
+    pub fn keep(self) -> NonNull<T> {
+        std::mem::ManuallyDrop::new(self).ptr
+    }
+
     pub fn as_ptr(&self) -> *mut T {
         self.ptr.as_ptr()
     }

@@ -140,36 +140,35 @@ fn start(found: Found) -> Result<Loaded, Failure> {
     // same one then, since a process has one.
     ort::set_api(found.api.clone());
     let api = Api(ort::api());
-    let mut environment = ptr::null_mut();
-    let mut cpu = ptr::null_mut();
-    // SAFETY: the places written to and the strings are ours; the logging function lives
-    // for ever and takes no data.
-    unsafe {
-        // Nothing but fatal errors is even formatted: what goes wrong comes back as the
-        // status of a call. Without a logging function those would go to stderr.
-        api.check((api.0.CreateEnvWithCustomLogger)(
+    // SAFETY: the place written to and the string are ours; the logging function lives for ever and
+    // takes no data. Nothing but fatal errors is even formatted: what goes wrong comes back as the
+    // status of a call. Without a logging function those would go to stderr.
+    let environment = api.make(api.0.ReleaseEnv, |api, place| unsafe {
+        (api.CreateEnvWithCustomLogger)(
             drop_log_line,
             ptr::null_mut(),
             sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_FATAL,
             NAME.as_ptr(),
-            &raw mut environment,
-        ))?;
-        // Sends nothing on Linux; on Windows a build of Microsoft's would.
-        api.check((api.0.DisableTelemetryEvents)(environment))?;
-        api.check((api.0.CreateCpuMemoryInfo)(
+            place,
+        )
+    })?;
+    // SAFETY: the environment lives. Sends nothing on Linux; on Windows a build of Microsoft's would.
+    unsafe { api.check((api.0.DisableTelemetryEvents)(environment.as_ptr()))? };
+    // SAFETY: the place written to is ours.
+    let cpu = api.make(api.0.ReleaseMemoryInfo, |api, place| unsafe {
+        (api.CreateCpuMemoryInfo)(
             sys::OrtAllocatorType::OrtDeviceAllocator,
             sys::OrtMemType::OrtMemTypeDefault,
-            &raw mut cpu,
-        ))?;
-    }
-    let missing = || Failure::new("the library made no environment");
+            place,
+        )
+    })?;
     Ok(Loaded {
         api,
         entry: found.entry,
         version: found.version,
         path: found.path,
-        environment: NonNull::new(environment).ok_or_else(missing)?,
-        cpu: NonNull::new(cpu).ok_or_else(missing)?,
+        environment: environment.keep(),
+        cpu: cpu.keep(),
     })
 }
 

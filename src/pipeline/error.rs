@@ -351,7 +351,7 @@ fn component_kind(kind: &ComponentErrorKind) -> ErrorKind {
         K::BackendUnavailable { .. } => ErrorKind::BackendUnavailable,
         K::Cancelled => ErrorKind::Cancelled,
         K::DeadlineExceeded => ErrorKind::DeadlineExceeded,
-        K::OutOfMemory { .. } => ErrorKind::OutOfMemory,
+        K::OutOfMemory { .. } | K::OverMemoryLimit { .. } => ErrorKind::OutOfMemory,
         _ => ErrorKind::RunFailed,
     }
 }

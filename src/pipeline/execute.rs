@@ -42,6 +42,19 @@ impl Pool {
         span: Span<'_>,
         control: &RunControl,
     ) -> Result<(), PipelineError> {
+        let _entered = self.enter();
+        let outcome = self.execute_charged(spec, sessions, index, span, control);
+        outcome.map_err(|error| self.explained(error))
+    }
+
+    fn execute_charged(
+        &mut self,
+        spec: &PipelineSpec,
+        sessions: &[SharedSession],
+        index: usize,
+        span: Span<'_>,
+        control: &RunControl,
+    ) -> Result<(), PipelineError> {
         let (Some(component), Some(session)) = (spec.components.get(index), sessions.get(index)) else {
             return Ok(());
         };
@@ -439,14 +452,15 @@ pub(super) fn execute_together(
     let mut scratches: Vec<Scratch> = Vec::with_capacity(members.len());
     let mut outcomes = Vec::with_capacity(members.len());
     for (pool, span) in members.iter_mut() {
+        let _entered = pool.enter();
         let mut scratch = take(&mut pool.scratch);
         scratch.asked.clear();
         scratch.writing.clear();
-        outcomes.push(
-            pool.reserve_caches(index, component, *span, spec)
-                .and_then(|()| pool.make_inputs(index, component, *span))
-                .and_then(|()| pool.take_rooms(index, component, *span, spec, &mut scratch)),
-        );
+        let ready = pool
+            .reserve_caches(index, component, *span, spec)
+            .and_then(|()| pool.make_inputs(index, component, *span))
+            .and_then(|()| pool.take_rooms(index, component, *span, spec, &mut scratch));
+        outcomes.push(ready.map_err(|error| pool.explained(error)));
         scratches.push(scratch);
     }
     call_together(
@@ -638,18 +652,7 @@ pub(super) fn lock<'s>(
 
 /// An error when the call should end now.
 pub(super) fn check_control(control: &RunControl) -> Result<(), ComponentErrorKind> {
-    if !control.should_stop() {
-        return Ok(());
-    }
-    let cancelled = control
-        .cancel
-        .as_ref()
-        .is_some_and(|cancel| cancel.is_requested());
-    Err(if cancelled {
-        ComponentErrorKind::Cancelled
-    } else {
-        ComponentErrorKind::DeadlineExceeded
-    })
+    control.stop_reason().map_or(Ok(()), Err)
 }
 
 /// The same list, emptied, for borrows of another life. Collecting a vector's own items

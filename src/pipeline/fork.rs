@@ -23,7 +23,7 @@ impl Run {
             stop: self.stop.clone(),
             transcript: self.transcript.clone(),
             constrained: self.constrained.clone(),
-            pool: self.pool.fork(),
+            pool: self.pool.fork(self.settings.memory_bytes),
             activity: self.activity.clone(),
             media: self.media.clone(),
             ran: self.ran,

@@ -29,14 +29,16 @@ impl Run {
         if before.is_some_and(|before| request::same(before, value)) {
             return Ok(());
         }
+        let _entered = self.pool.enter();
+        let mut copy = super::value::Value::default();
+        copy.copy_from(value).map_err(|source| {
+            let kind = crate::component::ComponentErrorKind::BadTensor {
+                port: found.port.to_owned(),
+                source,
+            };
+            self.pool.explained(in_component(kind).into())
+        })?;
         if let Some(slot) = self.pool.given_mut(at) {
-            let mut copy = super::value::Value::default();
-            copy.copy_from(value).map_err(|source| {
-                in_component(crate::component::ComponentErrorKind::BadTensor {
-                    port: found.port.to_owned(),
-                    source,
-                })
-            })?;
             *slot = copy;
         }
         self.value_changed(found.index);

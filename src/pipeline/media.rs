@@ -182,7 +182,7 @@ impl Run {
     /// [`add_image`](Self::add_image).
     pub fn add_image_file(&mut self, encoded: &[u8], control: &RunControl) -> Result<(), PipelineError> {
         image_program(&self.pipeline.shared().spec)?;
-        let work = Work::new(control);
+        let work = self.media_work(control);
         let image = RgbImage::decode(encoded, &work)?;
         self.prepare_image(&image, &work)
     }
@@ -192,7 +192,7 @@ impl Run {
     /// in the prompt, and before the text that has these: where the package says how
     /// (`pipeline.vision`), each placeholder becomes the tokens of the next image.
     pub fn add_image(&mut self, image: &RgbImage, control: &RunControl) -> Result<(), PipelineError> {
-        self.prepare_image(image, &Work::new(control))
+        self.prepare_image(image, &self.media_work(control))
     }
 
     fn prepare_image(&mut self, image: &RgbImage, work: &Work) -> Result<(), PipelineError> {
@@ -234,7 +234,7 @@ impl Run {
     /// Takes an encoded sound, WAV, FLAC or MP3; see [`set_audio`](Self::set_audio).
     pub fn set_audio_file(&mut self, encoded: &[u8], control: &RunControl) -> Result<(), PipelineError> {
         audio_program(&self.pipeline.shared().spec)?;
-        let work = Work::new(control);
+        let work = self.media_work(control);
         let sound = Sound::decode(encoded, &work)?;
         self.prepare_sound(&sound, &work)
     }
@@ -242,7 +242,15 @@ impl Run {
     /// Sets what the package's `preprocessing.audio` makes of a sound at the inputs that it names,
     /// in the place of what another sound has set there.
     pub fn set_audio(&mut self, sound: &Sound, control: &RunControl) -> Result<(), PipelineError> {
-        self.prepare_sound(sound, &Work::new(control))
+        self.prepare_sound(sound, &self.media_work(control))
+    }
+
+    /// The bounds of decoding and preprocessing one image or sound.
+    fn media_work(&self, control: &RunControl) -> Work {
+        match self.settings.media_bytes {
+            Some(most) => Work::within(control, most),
+            None => Work::new(control),
+        }
     }
 
     fn prepare_sound(&mut self, sound: &Sound, work: &Work) -> Result<(), PipelineError> {
@@ -288,7 +296,7 @@ impl Run {
                 continue;
             }
             let mut value = Value::default();
-            value.copy_from(view).map_err(bad)?;
+            value.copy_from(view).map_err(|error| self.pool.explained(bad(error).into()))?;
             changes.push((at, value));
         }
         for (at, value) in changes {
@@ -392,6 +400,15 @@ impl From<MediaError> for PipelineError {
             MediaError::OutOfMemory { bytes } => ComponentErrorKind::OutOfMemory {
                 bytes,
                 what: "an image or a sound".to_owned(),
+            }
+            .into(),
+            MediaError::OverMemoryLimit { bytes, used, limit } => ComponentErrorKind::OverMemoryLimit {
+                bytes,
+                what: "an image or a sound".to_owned(),
+                of: "decoding and preprocessing it",
+                used,
+                limit,
+                option: "media_bytes",
             }
             .into(),
             MediaError::Cancelled => ComponentErrorKind::Cancelled.into(),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::component::{
-    ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, ModelSource, RunControl, Trace,
+    Charge, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, EnteredAccount,
+    MemoryAccount, ModelSource, RunControl, Trace,
 };
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
@@ -46,9 +47,16 @@ pub struct PipelineOptions {
     /// How the native runtime keeps KV caches.
     #[cfg(feature = "native")]
     pub kv_cache_dtype: crate::native::KvCacheDtype,
+    /// How the native runtime gets model files into memory.
+    #[cfg(feature = "native")]
+    pub model_files: crate::native::ModelFiles,
     /// Bytes that may be kept of what runs have computed, for other runs whose tokens begin alike;
     /// 0 keeps nothing.
     pub prefix_cache_bytes: u64,
+    /// Bytes that the models may take: the sizes of their files, whether these are mapped or read, and
+    /// of what the native runtime makes of them, packed weights and constants. `None` is no limit. What
+    /// ONNX Runtime allocates on its own is not known to us and does not count.
+    pub memory_bytes: Option<u64>,
 }
 
 /// How far loading is; given before each component and once at the end.
@@ -148,6 +156,9 @@ impl Pipeline {
                 ControlFlow::Break(()) => Err(ComponentErrorKind::Cancelled),
             }
         };
+        let limit = options.memory_bytes;
+        let account = limit.map(|limit| MemoryAccount::new("the pipeline", "memory_bytes", limit));
+        let mut charges = Vec::new();
         let mut opened = Vec::with_capacity(names.len());
         let mut models = Vec::with_capacity(names.len());
         for (index, (name, asked)) in names.iter().zip(&asked).enumerate() {
@@ -161,10 +172,25 @@ impl Pipeline {
                 packed_cache: options.packed_cache.clone(),
                 #[cfg(feature = "native")]
                 kv_cache_dtype: options.kv_cache_dtype,
+                #[cfg(feature = "native")]
+                model_files: options.model_files,
                 ort: package.ort_settings(index),
             };
             let model = package.model(index)?;
-            let mut component = runtime.open_component(name, &model, &component_options)?;
+            if let Some(account) = &account {
+                charges.push(charge_files(account, name, &model)?);
+            }
+            let mut component = {
+                let _entered = match &account {
+                    Some(account) => account.enter(),
+                    None => EnteredAccount::new(None),
+                };
+                let opened = runtime.open_component(name, &model, &component_options);
+                opened.map_err(|error| match &account {
+                    Some(account) => account.explain(error),
+                    None => error,
+                })?
+            };
             models.push(identity::of_model(&model).map_err(|error| outline_error(name, &model, error))?);
             if asked.choice != BackendChoice::Auto {
                 component.reason.clone_from(&asked.by);
@@ -509,6 +535,16 @@ fn outlines(package: &Package) -> Result<Vec<ModelOutline>, PipelineError> {
             Ok(outline.map_err(|error| outline_error(&component.name, &model, error))?)
         })
         .collect()
+}
+
+/// Takes the sizes of a model's files off what a pipeline may take, before they are opened.
+fn charge_files(account: &MemoryAccount, name: &str, model: &ModelSource) -> Result<Charge, PipelineError> {
+    let outline = ModelOutline::read(model).map_err(|error| outline_error(name, model, error))?;
+    let charge = account.charge(outline.bytes);
+    charge.map_err(|_| {
+        let kind = account.over_limit(outline.bytes, "its model".to_owned());
+        ComponentError::new(name, kind).into()
+    })
 }
 
 fn warn_of(runtime: &Runtime, package: &Package) {

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
-use crate::component::{ComponentError, ComponentErrorKind, Port, Shape, TensorError, TensorView};
+use crate::component::{
+    ComponentError, ComponentErrorKind, EnteredAccount, MemoryAccount, Port, Shape, TensorError, TensorView};
 use crate::package::{
     ComponentSpec, Continuation, InputDim, InputSource, InputSpec, LengthOf, OutputRole, PipelineSpec,
 };
@@ -32,6 +33,8 @@ pub(super) struct Pool {
     /// Among the tokens of the run.
     pub pictures: Vec<Picture>,
     pub(super) scratch: Scratch,
+    /// What its memory counts for, if it has a limit.
+    account: Option<MemoryAccount>,
 }
 
 #[derive(Default)]
@@ -112,7 +115,10 @@ pub(super) struct Span<'t> {
 }
 
 impl Pool {
-    pub fn new(spec: &PipelineSpec) -> Result<Self, PipelineError> {
+    /// The values of a run that may take as many bytes of memory.
+    pub fn new(spec: &PipelineSpec, most_bytes: Option<u64>) -> Result<Self, PipelineError> {
+        let account = account(most_bytes);
+        let _entered = EnteredAccount::new(account.clone());
         let values = |count: usize| std::iter::repeat_with(Value::default).take(count).collect();
         let mut pool = Pool {
             components: spec
@@ -129,15 +135,17 @@ impl Pool {
                 .collect(),
             caches: spec.components.iter().map(caches_in_place).collect(),
             states: States::new(spec),
+            account,
             ..Pool::default()
         };
-        pool.reset_caches(spec)?;
+        pool.reset_caches(spec).map_err(|error| pool.explained(error))?;
         Ok(pool)
     }
 
     /// A pool of the same values, between steps. Nothing is copied: what either pool writes it
-    /// writes into memory of its own, and a cache takes its rows there first.
-    pub fn fork(&mut self) -> Pool {
+    /// writes into memory of its own, and a cache takes its rows there first. That memory counts for
+    /// the new pool, what they share for the one that made it.
+    pub fn fork(&mut self, most_bytes: Option<u64>) -> Pool {
         let fork = |cache: &Option<Cache>| cache.as_ref().map(Cache::fork);
         let caches = self.caches.iter();
         Pool {
@@ -149,6 +157,23 @@ impl Pool {
             states: self.states.fork(),
             pictures: self.pictures.clone(),
             scratch: Scratch::default(),
+            account: account(most_bytes),
+        }
+    }
+
+    /// Charges what this thread makes to the run, until the guard is dropped.
+    pub(super) fn enter(&self) -> EnteredAccount {
+        match &self.account {
+            Some(account) => account.enter(),
+            None => EnteredAccount::new(None),
+        }
+    }
+
+    /// An error for want of memory, with the limit if that was the reason.
+    pub(super) fn explained(&self, error: PipelineError) -> PipelineError {
+        match (error, &self.account) {
+            (PipelineError::Component(error), Some(account)) => account.explain(error).into(),
+            (error, _) => error,
         }
     }
 
@@ -655,6 +680,10 @@ impl<'p> Values<'p> {
             InputSource::Request { .. } => values.requests.get(input)?.view().or_else(made),
         }
     }
+}
+
+fn account(most_bytes: Option<u64>) -> Option<MemoryAccount> {
+    most_bytes.map(|limit| MemoryAccount::new("the run", "memory_bytes", limit))
 }
 
 fn caches_in_place(component: &ComponentSpec) -> Vec<Option<Cache>> {

@@ -146,7 +146,7 @@ impl Run {
         let (sampler, beams) = sampler(settings, spec)?;
         refuse_beams(settings.speculation, beams.as_ref())?;
         let max_tokens = settings.max_tokens.or(spec.max_tokens);
-        let mut pool = Pool::new(spec)?;
+        let mut pool = Pool::new(spec, settings.memory_bytes)?;
         for (iteration, steps) in spec.iterations.iter().zip(&steps) {
             pool.states.start_as_noise(iteration, steps.starts_as_noise());
         }

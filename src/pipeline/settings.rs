@@ -58,6 +58,12 @@ pub struct RunSettings {
     pub speculation: Speculation,
     /// The most tokens that are guessed for a pass, 1 to [`MAX_SPECULATION`](super::MAX_SPECULATION).
     pub speculation_tokens: usize,
+    /// Bytes of memory that the run may take: KV caches, inputs that were set, outputs, and what its
+    /// components compute between them. `None` is no limit.
+    pub memory_bytes: Option<u64>,
+    /// Bytes that decoding and preprocessing one image or sound may take; `None` is 4 GiB, and
+    /// nothing is more.
+    pub media_bytes: Option<u64>,
 }
 
 /// Who guesses the next tokens of a run. The tokens are the same whoever does.
@@ -94,6 +100,8 @@ impl RunSettings {
             // What the tokens do not depend on.
             speculation: _,
             speculation_tokens: _,
+            memory_bytes: _,
+            media_bytes: _,
             sampling,
         } = self;
         fn shown<T: ToString>(value: &Option<T>) -> String {
@@ -143,6 +151,8 @@ impl Default for RunSettings {
             sampling: SamplingOptions::default(),
             speculation: Speculation::Off,
             speculation_tokens: 4,
+            memory_bytes: None,
+            media_bytes: None,
         }
     }
 }

@@ -28,6 +28,9 @@ pub struct ComponentOptions {
     /// How the native runtime keeps KV caches.
     #[cfg(feature = "native")]
     pub kv_cache_dtype: crate::native::KvCacheDtype,
+    /// How the native runtime gets model files into memory.
+    #[cfg(feature = "native")]
+    pub model_files: crate::native::ModelFiles,
     /// For ONNX Runtime, if that runs it.
     pub ort: OrtSettings,
 }
@@ -164,6 +167,7 @@ impl Runtime {
             disabled_passes: options.disabled_passes,
             packed_cache: options.packed_cache.clone(),
             kv_cache_dtype: options.kv_cache_dtype,
+            model_files: options.model_files,
             trace: self.trace().cloned(),
         };
         let session = crate::native::NativeSession::load(name, source, &options)?;

@@ -98,9 +98,12 @@
  * alone there. Open after the fork, or end the child with exec or _exit.
  *
  * FILES. Models and their external data are mapped, not read, and stay mapped until the last
- * object that needs them is freed. What is written into such a file meanwhile changes
- * results, and cutting it shorter ends the process with SIGBUS: put a new version beside it
- * and rename it over the old one. A path must name a regular file; a pipe, a device or a
+ * object that needs them is freed. Put a new version beside such a file and rename it over the
+ * old one; what is open goes on with the old one. Do not write into it or cut it off: calls on
+ * native components look first, and fail with OXP_ERR_IO from then on, but where a file is cut
+ * off while a call reads it, the system ends the process with SIGBUS. With the option
+ * "native.model_files" = "read" nothing depends on the files any more once they are open. ONNX
+ * Runtime reads a model when it is opened, and maps its external data. A path must name a regular file; a pipe, a device or a
  * folder in its place is an error. Files of a package are refused when a link leads out of
  * the package's folder.
  */

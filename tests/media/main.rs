@@ -2,6 +2,8 @@
 //! made the values, and say with which versions.
 
 mod audio;
+mod bombs;
 mod ends;
 mod images;
+mod peak;
 mod tiles;

@@ -8,6 +8,7 @@ mod genai;
 mod hugging_face;
 mod images;
 mod iterative;
+mod limits;
 mod masked_diffusion;
 mod nested;
 mod package_errors;

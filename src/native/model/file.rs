@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use super::onnx::StringStringEntryProto;
 use super::tensor_proto::TensorProtoError;
 use crate::component::{
-    ComponentErrorKind, LocationError, MappedFile, ModelSource, SharedBytes, locate, map_regular,
+    ComponentErrorKind, LocationError, MappedFile, ModelSource, SharedBytes, locate, map_regular, read_whole,
 };
 
 /// Bytes of the caller as an owner for [`Bytes`].
@@ -30,10 +31,59 @@ impl AsRef<[u8]> for Mapped {
 }
 
 /// The files that a model is mapped from.
-#[derive(Clone, Default)]
-pub(super) struct MappedFiles(Vec<Arc<MappedFile>>);
+#[derive(Clone)]
+pub(super) struct MappedFiles {
+    how: ModelFiles,
+    files: Vec<(PathBuf, Arc<MappedFile>)>,
+}
+
+/// How a model's files get into memory. As an option: `map` or `read`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModelFiles {
+    /// They are mapped, and processes share them. Every call looks whether they are still what they
+    /// were, but what is changed while a call runs it cannot see.
+    #[default]
+    Map,
+    /// They are read when the model is loaded, and may change afterwards.
+    Read,
+}
+
+/// The value of an option that says nothing that [`ModelFiles`] knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownModelFiles;
+
+impl FromStr for ModelFiles {
+    type Err = UnknownModelFiles;
+
+    fn from_str(value: &str) -> Result<Self, UnknownModelFiles> {
+        match value {
+            "map" => Ok(ModelFiles::Map),
+            "read" => Ok(ModelFiles::Read),
+            _ => Err(UnknownModelFiles),
+        }
+    }
+}
 
 impl MappedFiles {
+    pub(super) fn new(how: ModelFiles) -> Self {
+        MappedFiles {
+            how,
+            files: Vec::new(),
+        }
+    }
+
+    /// An error if one of them has been changed since it was mapped.
+    pub(super) fn check_unchanged(&self) -> Result<(), ComponentErrorKind> {
+        for (path, file) in &self.files {
+            file.check_unchanged()
+                .map_err(|source| ComponentErrorKind::Io {
+                    path: path.clone(),
+                    source,
+                })?;
+        }
+        Ok(())
+    }
+
     /// Maps a model file.
     pub(super) fn map_model(&mut self, path: &Path) -> Result<Bytes, ComponentErrorKind> {
         self.map(path).map_err(|source| ComponentErrorKind::Io {
@@ -43,15 +93,19 @@ impl MappedFiles {
     }
 
     fn map(&mut self, path: &Path) -> io::Result<Bytes> {
-        let file = Arc::new(map_regular(path)?);
-        self.0.push(file.clone());
+        let file = Arc::new(match self.how {
+            ModelFiles::Map => map_regular(path)?,
+            ModelFiles::Read => read_whole(path)?,
+        });
+        self.files.push((path.to_owned(), file.clone()));
         Ok(Bytes::from_owner(Mapped(file)))
     }
 
     /// Lets the system take back the memory of bytes that will hardly be read again, if they
     /// lie in one of the files.
     pub(super) fn give_back(&self, bytes: &[u8]) {
-        if let Some(file) = self.0.iter().find(|file| file.contains(bytes)) {
+        let mut files = self.files.iter();
+        if let Some((_, file)) = files.find(|(_, file)| file.contains(bytes)) {
             file.give_back(bytes);
         }
     }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use self::file::{ExternalFiles, MappedFiles};
+pub use self::file::{ModelFiles, UnknownModelFiles};
 use self::onnx::{ModelProto, OptionalProto, SequenceProto, TensorProto};
 use super::element::ElementType;
 use super::tensor::Tensor;
@@ -40,9 +41,16 @@ pub(super) struct Sources {
     files: MappedFiles,
 }
 
+impl Sources {
+    /// An error if a file of the model has been changed since it was mapped.
+    pub(super) fn check_unchanged(&self) -> Result<(), ComponentErrorKind> {
+        self.files.check_unchanged()
+    }
+}
+
 impl Model {
-    pub(super) fn open(source: &ModelSource) -> Result<Model, ComponentErrorKind> {
-        let mut files = MappedFiles::default();
+    pub(super) fn open(source: &ModelSource, how: ModelFiles) -> Result<Model, ComponentErrorKind> {
+        let mut files = MappedFiles::new(how);
         let bytes = match source {
             ModelSource::File { path, .. } => files.map_model(path)?,
             ModelSource::Memory { model, .. } => Bytes::from_owner(file::Shared(model.clone())),

@@ -1,0 +1,174 @@
+//! The most memory that a pipeline, a run and an image may take: refused before it is taken, with what
+//! was asked for, what the limit is and which option it is from; the run stays as it was.
+
+use oxpipe::component::RunControl;
+use oxpipe::media::image::RgbImage;
+use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, PipelineOptions, Run, RunSettings};
+
+use super::fake::{Fake, continuation, float_tensor, io, open};
+use super::genai::{DECODER, decoder_files};
+use super::tiny::{backends, open_with};
+
+fn assert_refused(error: &PipelineError, words: &[&str]) {
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "\"{word}\" is not in: {text}");
+    }
+}
+
+#[test]
+fn of_a_pipeline_counts_its_files_before_they_are_loaded() {
+    let files = decoder_files(DECODER);
+    let bytes = files.last().unwrap().1.len() as u64;
+    for backend in backends() {
+        let open = |limit| {
+            let options = PipelineOptions {
+                backend: Some(backend),
+                memory_bytes: Some(limit),
+                ..PipelineOptions::default()
+            };
+            open_with(&files, &options)
+        };
+        let error = open(bytes - 1).unwrap_err();
+        let (asked, limit) = (format!("{bytes} bytes"), format!("{}", bytes - 1));
+        assert_refused(&error, &["the pipeline", &asked, &limit, "memory_bytes", "raise it"]);
+        assert!(error.component().is_some(), "{error}");
+        open(1 << 20).unwrap();
+    }
+}
+
+/// Whole runs with every limit up to what is enough: what a limit allows does not depend on who else
+/// has memory, and each answer is as far as it goes.
+#[test]
+fn of_a_run_leaves_it_as_it_was() {
+    let files = decoder_files(DECODER);
+    let prompt = [3, 5, 2];
+    let expected = continuation(&prompt, 8, 0);
+    for backend in backends() {
+        let options = PipelineOptions {
+            backend: Some(backend),
+            ..PipelineOptions::default()
+        };
+        let pipeline = open_with(&files, &options).unwrap();
+        let tokens_within = |limit: u64| {
+            let settings = RunSettings {
+                stop_on_eos: false,
+                memory_bytes: Some(limit),
+                ..RunSettings::default()
+            };
+            let mut run = Run::new(&pipeline, &settings).unwrap();
+            run.append_tokens(&prompt).unwrap();
+            let mut tokens = Vec::new();
+            while tokens.len() < expected.len() {
+                match run.step(&RunControl::default()) {
+                    Ok(event) => tokens.push(event.token.unwrap()),
+                    Err(error) => {
+                        assert_refused(&error, &["the run", &limit.to_string(), "memory_bytes"]);
+                        assert_eq!(run.tokens().len(), prompt.len() + tokens.len());
+                        // It fails again in the same way, and goes on where there is room.
+                        assert_refused(&run.step(&RunControl::default()).unwrap_err(), &["the run"]);
+                        run.rewind(1).unwrap();
+                        break;
+                    }
+                }
+            }
+            assert_eq!(tokens, expected[..tokens.len()]);
+            tokens.len()
+        };
+        let counts: Vec<usize> = (1..60).map(|step| tokens_within(step * 16)).collect();
+        assert!(counts.is_sorted(), "{backend:?}: {counts:?}");
+        assert_eq!(tokens_within(1 << 20), expected.len());
+        if backend.name() == "native" {
+            assert_eq!(counts[0], 0, "{counts:?}");
+        }
+        // Once more, with what the session has kept.
+        let again: Vec<usize> = (1..60).map(|step| tokens_within(step * 16)).collect();
+        assert_eq!(again, counts);
+    }
+}
+
+#[test]
+fn of_an_image_counts_all_that_is_made_of_it() {
+    let fake = Fake::new(io(&["x:float32[1,3,h,w]"], &["y:float32[1]"]), |_| {
+        Ok(vec![("y", float_tensor(&[1], &[0.0]))])
+    });
+    let yaml = "
+pipeline: {models: {m: {filename: m.onnx}}, strategy: {kind: single_pass, model: m}}
+preprocessing:
+  image:
+    transforms:
+      - {op: decode}
+      - {op: resize, size: 50, interpolation: bilinear}
+      - {op: rescale, scale: 0.5}
+    outputs:
+      - {name: m.x, content: pixels, dtype: float32}
+";
+    let pipeline: Pipeline = open(yaml, vec![("m", fake)]).unwrap();
+    let image = RgbImage::from_raw(100, 100, &[7; 30_000]).unwrap();
+    let add = |limit| {
+        let settings = RunSettings {
+            media_bytes: Some(limit),
+            ..RunSettings::default()
+        };
+        let mut run = Run::new(&pipeline, &settings).unwrap();
+        let added = run.add_image(&image, &RunControl::default());
+        assert_eq!(run.get_tensor("m.x").is_ok(), added.is_ok());
+        added
+    };
+    add(10 << 20).unwrap();
+    for limit in [1, 1000, 100_000] {
+        let error = add(limit).unwrap_err();
+        assert_refused(&error, &["an image", &limit.to_string(), "media_bytes"]);
+    }
+}
+
+/// A model whose graph has a node that has a graph, and so on.
+fn nested(levels: usize) -> Vec<u8> {
+    // From the innermost out, each field the last of its message: ModelProto.graph is 7,
+    // GraphProto.node 1, NodeProto.attribute 5, AttributeProto.g 6.
+    let mut headers: Vec<Vec<u8>> = Vec::new();
+    let mut len = 0usize;
+    let mut wrap = |field: u8| {
+        let mut header = vec![field << 3 | 2];
+        let mut rest = len;
+        while rest > 0x7F {
+            header.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        header.push(rest as u8);
+        len += header.len();
+        headers.push(header);
+    };
+    for _ in 0..levels {
+        [6, 5, 1].into_iter().for_each(&mut wrap);
+    }
+    wrap(7);
+    // IR version 8.
+    let mut model = vec![0x08, 8];
+    model.extend(headers.iter().rev().flatten());
+    model
+}
+
+#[test]
+fn graphs_nested_beyond_reason_are_refused_by_every_reader() {
+    let mut files = decoder_files(DECODER);
+    let small = std::thread::Builder::new().stack_size(2 << 20);
+    let test = move || {
+        for levels in [100, 100_000] {
+            files.last_mut().unwrap().1 = nested(levels);
+            for backend in backends() {
+                let options = PipelineOptions {
+                    backend: Some(backend),
+                    ..PipelineOptions::default()
+                };
+                let error = open_with(&files, &options).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::BadModel, "{backend}: {error}");
+            }
+            let source = super::tiny::source(&files);
+            // It reads no more than the ports, of which there are none.
+            assert!(Pipeline::estimate(&super::tiny::runtime(), &source, None).is_err());
+        }
+    };
+    small.spawn(test).unwrap().join().unwrap();
+}
