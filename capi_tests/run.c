@@ -555,6 +555,37 @@ static void two_threads(void)
     oxp_run_free(shared_run);
 }
 
+/* Each thread takes one step of a run that the one before left to it, and ends: by a return, or in the
+ * middle of a function of its own, after a call that failed. What it had of the library goes with it. */
+static void *one_step(void *left)
+{
+    oxp_run *run = (oxp_run *)left;
+    oxp_event event = OXP_EVENT_INIT;
+    oxp_status status = oxp_run_step(run, &event, NULL, NULL);
+    if (status == OXP_OK && event.token % 2 == 0)
+        pthread_exit(oxp_run_rewind(NULL, 0, NULL) == OXP_ERR_INVALID_HANDLE ? left : NULL);
+    return status == OXP_OK ? left : NULL;
+}
+
+static void threads_that_end(void)
+{
+    static const int32_t whole[5] = {3, 4, 5, 6, 7};
+    oxp_run *run = NULL;
+    int round;
+    for (round = 0; round < 50; round++) {
+        int at;
+        run = start("10");
+        for (at = 0; at < 4; at++) {
+            pthread_t thread;
+            void *told = NULL;
+            CHECK(pthread_create(&thread, NULL, one_step, run) == 0);
+            CHECK(pthread_join(thread, &told) == 0 && told == run);
+        }
+        tokens_are(run, whole, 5);
+        oxp_run_free(run);
+    }
+}
+
 /* A free from inside of a callback waits for the call to end. */
 static int32_t free_in_callback(void *user_data, const oxp_event *event)
 {
@@ -783,6 +814,7 @@ int main(int argc, char **argv)
     generating();
     texts();
     two_threads();
+    threads_that_end();
     freed_meanwhile();
     deadlines();
     forks();

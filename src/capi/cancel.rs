@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::component::{CancelToken, RunControl};
+use crate::component::{CancelToken, ComponentError, RunControl};
 
 use super::error::oxp_error;
 use super::failure::{Failure, Result};
 use super::guard::{guard, guard_free};
 use super::handle::{self, Object, Tag};
-use super::status::{OXP_ERR_CANCELLED, OXP_ERR_DEADLINE_EXCEEDED, oxp_status};
+use super::status::{OXP_ERR_DEADLINE_EXCEEDED, oxp_status};
 use super::strings::Out;
 
 /// Asks a long call, on whatever thread, to end early with OXP_ERR_CANCELLED. One object
@@ -133,11 +133,8 @@ impl Limit {
 /// An error if the call should end now: for work that cannot be interrupted, asked before
 /// and after it.
 pub(super) fn check(control: &RunControl) -> Result<()> {
-    if control.cancel.as_ref().is_some_and(CancelToken::is_requested) {
-        return Err(Failure::new(OXP_ERR_CANCELLED, "the call was cancelled"));
-    }
-    match control.should_stop() {
-        true => Err(Failure::new(OXP_ERR_DEADLINE_EXCEEDED, "the deadline passed")),
-        false => Ok(()),
+    match control.stop_reason() {
+        Some(reason) => Err(ComponentError::from(reason).into()),
+        None => Ok(()),
     }
 }

@@ -6,6 +6,7 @@
 
 mod file;
 pub(super) mod onnx;
+mod parts;
 mod tensor_proto;
 
 use std::path::PathBuf;
@@ -71,6 +72,7 @@ impl Model {
         if sources.bytes.is_empty() {
             return Err(invalid("is empty, not an ONNX model".into()));
         }
+        parts::check(&sources.bytes).map_err(invalid)?;
         let proto = ModelProto::decode(sources.bytes.clone())
             .map_err(|error| invalid(format!("is not an ONNX model, or a truncated one: {error}")))?;
         if proto.graph.is_none() {
