@@ -98,9 +98,12 @@
  * alone there. Open after the fork, or end the child with exec or _exit.
  *
  * FILES. Models and their external data are mapped, not read, and stay mapped until the last
- * object that needs them is freed. What is written into such a file meanwhile changes
- * results, and cutting it shorter ends the process with SIGBUS: put a new version beside it
- * and rename it over the old one. A path must name a regular file; a pipe, a device or a
+ * object that needs them is freed. Put a new version beside such a file and rename it over the
+ * old one; what is open goes on with the old one. Do not write into it or cut it off: calls on
+ * native components look first, and fail with OXP_ERR_IO from then on, but where a file is cut
+ * off while a call reads it, the system ends the process with SIGBUS. With the option
+ * "native.model_files" = "read" nothing depends on the files any more once they are open. ONNX
+ * Runtime reads a model when it is opened, and maps its external data. A path must name a regular file; a pipe, a device or a
  * folder in its place is an error. Files of a package are refused when a link leads out of
  * the package's folder.
  */
@@ -312,6 +315,10 @@
  *                     become int8 [batch, heads, rows, size + 4], a row its codes and then
  *                     a float32 scale, max |x| / 127; about a quarter of float32's bytes.
  *                     Inputs and outputs are then of that type; other caches stay
+ *   "native.model_files"
+ *                     "map" (the default): the native runtime uses model files where they lie, and
+ *                     a call fails with OXP_ERR_IO once one was written to or cut off; or "read":
+ *                     they are read when the model is opened, and may change afterwards
  */
 #define OXP_OPTIONS_SESSION 2
 
@@ -332,11 +339,18 @@
  *                     as for sessions, for every component
  *   "native.kv_cache_dtype"
  *                     as for sessions, for every component
+ *   "native.model_files"
+ *                     as for sessions, for every component
  *   "prefix_cache_bytes"
  *                     bytes that may be kept of the KV that runs have computed, 0 to 2^64 - 1: a
  *                     run whose tokens begin as those of another did, with the same inputs, takes
  *                     it instead of running them. The least recently used goes first. Default 0:
  *                     nothing is kept
+ *   "memory_bytes"    bytes of memory that the models may take, 1 to 2^64 - 1: the sizes of their
+ *                     files, mapped or not, with external data, and of what the native runtime makes
+ *                     of them (packed weights, constants). Opening that would go beyond fails with
+ *                     OXP_ERR_OUT_OF_MEMORY before the memory is taken. Default: no limit. What ONNX
+ *                     Runtime allocates on its own does not count
  */
 #define OXP_OPTIONS_PIPELINE 3
 
@@ -391,6 +405,15 @@
  *                     See also oxp_run_set_draft. An error for packages whose caches do not go back
  *   "speculation_tokens"
  *                     the most tokens that are guessed for a pass, 1 to 7; default 4
+ *   "memory_bytes"    bytes of memory that the run may take, 1 to 2^64 - 1: KV caches, inputs that
+ *                     were set, outputs, and what native components compute on the way. A call that
+ *                     would go beyond fails with OXP_ERR_OUT_OF_MEMORY before the memory is taken, and
+ *                     the run stays as it was. A fork has a limit of its own, and what it shares counts
+ *                     for the run that made it. Not counted: what ONNX Runtime allocates on its own,
+ *                     tokens and logits on their way, and in oxp_batch_step what joined passes compute
+ *                     on the way. Default: no limit
+ *   "media_bytes"     bytes of memory that decoding and preprocessing one image or sound may take, 1
+ *                     to 4294967296 (4 GiB), the default
  *
  * How tokens are chosen is said by the options below, in packages that choose tokens; what is not
  * set is as the package says, and neutral where it says nothing. Logits go through, in this order:

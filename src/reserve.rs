@@ -237,7 +237,8 @@ impl Pool {
 }
 
 fn is_taken(bits: &[u64; WORDS], unit: usize) -> bool {
-    bits.get(unit / 64).is_none_or(|word| word >> (unit % 64) & 1 == 1)
+    bits.get(unit / 64)
+        .is_none_or(|word| word >> (unit % 64) & 1 == 1)
 }
 
 fn mark(bits: &mut [u64; WORDS], first: usize, units: usize, taken: bool) {

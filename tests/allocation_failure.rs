@@ -162,24 +162,26 @@ fn short_run(folder: &Path) -> Option<Vec<i32>> {
     let (steps, four) = (text("max_tokens"), text("4"));
     // SAFETY: handles and buffers live until they are freed below; what was not made is NULL.
     let good = unsafe {
-        call("options", |err| oxp_options_create(RUNTIME, &raw mut options, err))
-            && call("set", |err| oxp_options_set(options, key.0, key.1, value.0, value.1, err))
-            && call("runtime", |err| {
-                oxp_runtime_create(options, &raw mut runtime, null(), null_mut(), null(), err)
+        call("options", |err| {
+            oxp_options_create(RUNTIME, &raw mut options, err)
+        }) && call("set", |err| {
+            oxp_options_set(options, key.0, key.1, value.0, value.1, err)
+        }) && call("runtime", |err| {
+            oxp_runtime_create(options, &raw mut runtime, null(), null_mut(), null(), err)
+        }) && call("open", |err| {
+            let out = &raw mut pipeline;
+            let (path, len) = (path.as_ptr().cast(), path.len() as u64);
+            oxp_pipeline_open(runtime, path, len, null(), out, null(), null_mut(), null(), err)
+        }) && {
+            oxp_options_free(options);
+            options = null_mut();
+            call("options", |err| oxp_options_create(4, &raw mut options, err))
+        } && call("set", |err| {
+            oxp_options_set(options, steps.0, steps.1, four.0, four.1, err)
+        }) && call("run", |err| oxp_run_create(pipeline, options, &raw mut run, err))
+            && call("append", |err| {
+                oxp_run_append_tokens(run, PROMPT.as_ptr(), 3, err)
             })
-            && call("open", |err| {
-                let out = &raw mut pipeline;
-                let (path, len) = (path.as_ptr().cast(), path.len() as u64);
-                oxp_pipeline_open(runtime, path, len, null(), out, null(), null_mut(), null(), err)
-            })
-            && {
-                oxp_options_free(options);
-                options = null_mut();
-                call("options", |err| oxp_options_create(4, &raw mut options, err))
-            }
-            && call("set", |err| oxp_options_set(options, steps.0, steps.1, four.0, four.1, err))
-            && call("run", |err| oxp_run_create(pipeline, options, &raw mut run, err))
-            && call("append", |err| oxp_run_append_tokens(run, PROMPT.as_ptr(), 3, err))
             && {
                 let generate = |err| oxp_run_generate(run, null_mut(), null(), null_mut(), null(), err);
                 // What failed for want of memory goes on where it was.

@@ -864,11 +864,21 @@ mod that_change {
     type Change = fn(&Path);
 
     fn cut(path: &Path) {
-        OpenOptions::new().write(true).open(path).unwrap().set_len(1).unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_len(1)
+            .unwrap();
     }
 
     fn append(path: &Path) {
-        OpenOptions::new().append(true).open(path).unwrap().write_all(b"more").unwrap();
+        OpenOptions::new()
+            .append(true)
+            .open(path)
+            .unwrap()
+            .write_all(b"more")
+            .unwrap();
     }
 
     /// Written as it was, long before: the date alone says so.
@@ -904,7 +914,10 @@ mod that_change {
                     let error = last(&mut session).unwrap_err();
                     assert!(is_io(&error), "{error:?}");
                     assert_eq!(error.file(), Some(&*changes));
-                    assert_says(&error, &["component \"part\"", word, "again", "native.model_files"]);
+                    assert_says(
+                        &error,
+                        &["component \"part\"", word, "again", "native.model_files"],
+                    );
                 }
             }
         }
@@ -937,7 +950,13 @@ mod that_change {
                 model_files: how,
                 ..NativeOptions::default()
             };
-            for path in ["/proc/self/mem", "/proc/self/cmdline", "/dev/zero", "/dev/null", "/proc/self"] {
+            for path in [
+                "/proc/self/mem",
+                "/proc/self/cmdline",
+                "/dev/zero",
+                "/dev/null",
+                "/proc/self",
+            ] {
                 let error = refused(|| NativeSession::load("part", &ModelSource::file(path), &options));
                 assert!(is_io(&error) || is_invalid(&error), "{path}: {error:?}");
                 assert_says(&error, &["component \"part\"", path]);

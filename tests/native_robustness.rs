@@ -758,7 +758,11 @@ fn graphs_of_many_nodes_take_time_in_proportion() {
         let x = Tensor::from_slice(&[2], &[1f32, -2.0]).unwrap();
         let output = format!("v{nodes}");
         session.run_tensors(&[("v0", x.view())], &[&output]).unwrap();
-        eprintln!("{nodes} nodes: loaded in {:?}, ran in {:?}", loaded - start, cpu_time() - loaded);
+        eprintln!(
+            "{nodes} nodes: loaded in {:?}, ran in {:?}",
+            loaded - start,
+            cpu_time() - loaded
+        );
         cpu_time() - start
     };
     let (few, many) = (spent(5_000), spent(20_000));

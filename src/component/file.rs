@@ -119,7 +119,11 @@ impl MappedFile {
                 "it was {} while it was in use: it had {} bytes when it was opened and has {} now. Open the \
                  model again; replace files by renaming, or open with the option \"native.model_files\" = \
                  \"read\"",
-                if now.len < seen.len { "cut off" } else { "written to" },
+                if now.len < seen.len {
+                    "cut off"
+                } else {
+                    "written to"
+                },
                 seen.len,
                 now.len
             ),

@@ -52,7 +52,10 @@ impl MemoryAccount {
 
     /// The account that this thread is in.
     pub fn entered() -> Option<MemoryAccount> {
-        ENTERED.try_with(|entered| entered.borrow().clone()).ok().flatten()
+        ENTERED
+            .try_with(|entered| entered.borrow().clone())
+            .ok()
+            .flatten()
     }
 
     /// Takes bytes off what is left, or nothing if there are not as many.

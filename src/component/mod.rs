@@ -32,10 +32,10 @@ pub(crate) use copies::count_cache_write;
 pub use copies::{copied_bytes, count_copy, written_cache_bytes};
 pub use dtype::DataType;
 pub use error::{ComponentError, ComponentErrorKind};
+pub(crate) use file::map_regular;
 #[cfg(any(feature = "native", feature = "ort"))]
 #[cfg(feature = "native")]
 pub(crate) use file::{MappedFile, read_whole};
-pub(crate) use file::map_regular;
 pub(crate) use file::{TEXT_LIMIT, TOKENIZER_LIMIT, check_size, open_regular, read_regular};
 pub use io::{ComponentIo, Dim, Port, PortType};
 pub use memory::{Charge, EnteredAccount, MemoryAccount, Refused};

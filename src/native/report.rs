@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::graph::{Graph, MAX_DEPTH, Node, Plan, declared_io, domain_key};
 use super::infer::Fact;
-use super::model::{Model, ModelFiles};
 use super::model::onnx::{ModelProto, NodeProto, OperatorSetIdProto};
+use super::model::{Model, ModelFiles};
 use super::registry;
 use super::tensor::byte_count;
 use crate::component::{ComponentError, ComponentIo, ModelSource};

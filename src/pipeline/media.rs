@@ -296,7 +296,9 @@ impl Run {
                 continue;
             }
             let mut value = Value::default();
-            value.copy_from(view).map_err(|error| self.pool.explained(bad(error).into()))?;
+            value
+                .copy_from(view)
+                .map_err(|error| self.pool.explained(bad(error).into()))?;
             changes.push((at, value));
         }
         for (at, value) in changes {

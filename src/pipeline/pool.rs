@@ -1,7 +1,8 @@
 use std::ops::Range;
 
 use crate::component::{
-    ComponentError, ComponentErrorKind, EnteredAccount, MemoryAccount, Port, Shape, TensorError, TensorView};
+    ComponentError, ComponentErrorKind, EnteredAccount, MemoryAccount, Port, Shape, TensorError, TensorView,
+};
 use crate::package::{
     ComponentSpec, Continuation, InputDim, InputSource, InputSpec, LengthOf, OutputRole, PipelineSpec,
 };

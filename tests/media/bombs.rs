@@ -98,7 +98,10 @@ fn images_that_declare_more_than_can_be() {
     let lossless = [&b"VP8L"[..], &[8, 0, 0, 0, 0x2F, 0xFF, 0xFF, 0xFF, 0x0F, 0, 0, 0]].concat();
     for (what, file) in [
         ("png", png(65_535, 65_535, &[(b"IDAT", zeros(1000))])),
-        ("png", png(u32::MAX >> 1, u32::MAX >> 1, &[(b"IDAT", zeros(1000))])),
+        (
+            "png",
+            png(u32::MAX >> 1, u32::MAX >> 1, &[(b"IDAT", zeros(1000))]),
+        ),
         ("png", png(1 << 31, 1, &[(b"IDAT", zeros(1000))])),
         ("bmp", bmp(65_535, 65_535)),
         ("bmp", bmp(i32::MAX, i32::MIN)),
@@ -146,7 +149,9 @@ fn sounds_that_declare_more_than_there_is() {
     let mut comments = b"fLaC\0\0\0\x22\x10\0\x10\0\0\0\0\0\0\0".to_vec();
     comments.extend([0x03, 0xE8, 0x00, 0xF0, 0, 0, 0, 0]);
     comments.extend([0; 16]);
-    comments.extend([0x84, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
+    comments.extend([
+        0x84, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
+    ]);
     // An MP3 whose ID3 tag is 256 MB, and one whose Xing header counts 2^32 - 1 frames.
     let tagged = b"ID3\x04\0\0\x7F\x7F\x7F\x7F\0\0\0\0".to_vec();
     let mut xing = vec![0xFF, 0xFB, 0x90, 0x00];

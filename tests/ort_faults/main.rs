@@ -78,7 +78,10 @@ const RELEASING: [usize; 8] = places![
 ];
 
 fn listed(name: &str, places: impl IntoIterator<Item = usize>) -> String {
-    places.into_iter().map(|place| format!("{name}({place}) ")).collect()
+    places
+        .into_iter()
+        .map(|place| format!("{name}({place}) "))
+        .collect()
 }
 
 fn build(folder: &Path) -> PathBuf {
@@ -168,7 +171,10 @@ fn open(library: &OrtLibrary) -> Result<OrtSession, ComponentError> {
 }
 
 fn run(session: &mut OrtSession) -> Result<Vec<f32>, ComponentError> {
-    let bytes: Vec<u8> = [1f32, 2.0, 0.0, 4.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let bytes: Vec<u8> = [1f32, 2.0, 0.0, 4.0]
+        .iter()
+        .flat_map(|x| x.to_le_bytes())
+        .collect();
     let bytes = AlignedBytes::try_from_slice(&bytes).unwrap();
     let value = TensorView::new(DataType::Float32, &[2, 2], &bytes).unwrap();
     let inputs = [Input { name: "x", value }];
@@ -180,7 +186,9 @@ fn run(session: &mut OrtSession) -> Result<Vec<f32>, ComponentError> {
     };
     assert_eq!(found.shape(), [2, 3]);
     let floats = y.bytes().chunks_exact(4);
-    Ok(floats.map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect())
+    Ok(floats
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect())
 }
 
 const EXPECTED: [f32; 4] = [2.0, 6.0, 0.0, 12.0];

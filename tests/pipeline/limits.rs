@@ -32,7 +32,10 @@ fn of_a_pipeline_counts_its_files_before_they_are_loaded() {
         };
         let error = open(bytes - 1).unwrap_err();
         let (asked, limit) = (format!("{bytes} bytes"), format!("{}", bytes - 1));
-        assert_refused(&error, &["the pipeline", &asked, &limit, "memory_bytes", "raise it"]);
+        assert_refused(
+            &error,
+            &["the pipeline", &asked, &limit, "memory_bytes", "raise it"],
+        );
         assert!(error.component().is_some(), "{error}");
         open(1 << 20).unwrap();
     }

@@ -75,11 +75,10 @@ impl MappedFiles {
     /// An error if one of them has been changed since it was mapped.
     pub(super) fn check_unchanged(&self) -> Result<(), ComponentErrorKind> {
         for (path, file) in &self.files {
-            file.check_unchanged()
-                .map_err(|source| ComponentErrorKind::Io {
-                    path: path.clone(),
-                    source,
-                })?;
+            file.check_unchanged().map_err(|source| ComponentErrorKind::Io {
+                path: path.clone(),
+                source,
+            })?;
         }
         Ok(())
     }
