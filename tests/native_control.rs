@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oxpipe::component::{
-    CancelToken, ComponentError, ComponentErrorKind, ComponentSession, DataType, Input, ModelSource, Output,
-    RunControl, TensorView,
+    CancelToken, ComponentError, ComponentErrorKind, ComponentSession, ComponentTensor, DataType, Input,
+    ModelSource, Output, RunControl, TensorView,
 };
 use oxpipe::native::tensor::Tensor as Value;
 use oxpipe::native::{NativeOptions, NativeSession};
@@ -391,6 +391,65 @@ fn loops_in_loops_end_when_they_are_asked_to() {
             let is_cancelled = matches!(error.kind(), ComponentErrorKind::Cancelled);
             assert!(is_cancelled, "{name}: {error:?}");
         }
+    }
+}
+
+/// On one thread, where nothing is cut for others. Each of these takes several times as long as it is
+/// given.
+#[test]
+fn one_operator_ends_in_the_middle() {
+    let conv = Node::new("Conv", &["x", "w"], &["y"]).int("group", 64);
+    let pool = Node::new("AveragePool", &["x"], &["y"]).ints("kernel_shape", &[9, 9]);
+    let resize = Node::new("Resize", &["x", "", "scales"], &["y"]).string("mode", "cubic");
+    let ones = |n: i64| vec![1.0; usize::try_from(n).unwrap()];
+    let inputs = |dims: &str| Model::new().input("x", FLOAT, dims).output("y", FLOAT, "[...]");
+    let image = [1, 64, 256, 256];
+    for (name, dims, model) in [
+        (
+            "Conv",
+            &image[..],
+            inputs("[1, 64, 256, 256]")
+                .initializer(Tensor::floats("w", &[64, 1, 11, 11], &ones(64 * 121)))
+                .node(conv),
+        ),
+        ("AveragePool", &image, inputs("[1, 64, 256, 256]").node(pool)),
+        (
+            "Resize",
+            &image,
+            inputs("[1, 64, 256, 256]")
+                .initializer(Tensor::floats("scales", &[4], &[1.0, 1.0, 3.0, 3.0]))
+                .node(resize),
+        ),
+        (
+            "Pow",
+            &[1 << 24],
+            inputs("[16777216]")
+                .initializer(Tensor::floats("power", &[], &[1.7]))
+                .node(Node::new("Pow", &["x", "power"], &["y"])),
+        ),
+        (
+            "LSTM",
+            &[3000, 1, 128],
+            inputs("[3000, 1, 128]")
+                .initializer(Tensor::floats("w", &[1, 1024, 128], &ones(1024 * 128)))
+                .initializer(Tensor::floats("r", &[1, 1024, 256], &ones(1024 * 256)))
+                .node(Node::new("LSTM", &["x", "w", "r"], &["y"]).int("hidden_size", 256)),
+        ),
+    ] {
+        let mut session = load(model);
+        let bytes = 0.5f32.to_le_bytes().repeat(dims.iter().product::<i64>() as usize);
+        let x = ComponentTensor::from_raw(DataType::Float32, dims, &bytes).unwrap();
+        let control = RunControl {
+            deadline: Some(Instant::now() + Duration::from_millis(15)),
+            ..RunControl::default()
+        };
+        let inputs = [Input {
+            name: "x",
+            value: x.view(),
+        }];
+        let error = session.execute(&inputs, &mut [Output::alloc("y")], &control);
+        let ended = error.map_err(|error| matches!(error.kind(), ComponentErrorKind::DeadlineExceeded));
+        assert_eq!(ended, Err(true), "{name}");
     }
 }
 

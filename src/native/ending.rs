@@ -2,7 +2,8 @@
 //!
 //! Between operators the executor looks whether it should go on. One operator over a long prompt may
 //! take a second, and what takes long is cut into parts (see [`workers`](super::workers)): so the
-//! thread that runs them looks before each of its own. If the run should end, it unwinds out of the
+//! thread that runs them looks before each of its own, and the long loops of kernels that are not cut
+//! look themselves. If the run should end, it unwinds out of the
 //! kernel, as a kernel that panics does, but without a panic: the parts that have not begun are left
 //! out, and the executor, where [`bounded`] was called, gives the reason as an error.
 

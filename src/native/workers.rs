@@ -49,6 +49,10 @@ pub const SPIN: Duration = Duration::from_micros(40);
 /// should be worth: about 10 microseconds of work.
 pub const MIN_PART: usize = 16 << 10;
 
+/// Simple operations that a part is worth at most where elements do not depend on each other: some
+/// milliseconds, between which a run can end.
+const MOST_PART: usize = MIN_PART << 8;
+
 /// Parts that a loop of independent elements is cut into, for each thread: a thread that is
 /// held up leaves its share to the others.
 const PARTS_PER_THREAD: usize = 4;
@@ -94,11 +98,12 @@ impl Workers {
     /// Elements per part for a loop over `len` elements that do not depend on each other, each
     /// worth `work` simple operations. At least 1.
     pub fn chunk(&self, len: usize, work: usize) -> usize {
+        let most = MOST_PART.div_ceil(work.max(1));
         if self.limit <= 1 {
-            return len.max(1);
+            return len.clamp(1, most);
         }
         let least = MIN_PART.div_ceil(work.max(1));
-        len.div_ceil(self.limit * PARTS_PER_THREAD).max(least)
+        len.div_ceil(self.limit * PARTS_PER_THREAD).clamp(least, most)
     }
 
     /// Calls `part` with 0, 1, ... `parts` - 1, in no order and at the same time.
@@ -881,6 +886,9 @@ mod tests {
         assert!(workers.chunk(1000, 1) >= 1000);
         assert_eq!(workers.chunk(1 << 20, 1), 1 << 17);
         assert_eq!(Workers::alone().chunk(1 << 20, 1), 1 << 20);
+        // A run can end between two parts, on one thread too.
+        assert_eq!(Workers::alone().chunk(1 << 30, 2), MOST_PART / 2);
+        assert_eq!(workers.chunk(1 << 30, 2), MOST_PART / 2);
         assert_eq!(workers.chunk(0, 0), MIN_PART);
     }
 }

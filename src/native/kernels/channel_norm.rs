@@ -20,6 +20,7 @@ use super::number::{Float, Real, Scalar};
 use super::sums::sum_of;
 use super::window::split_dims;
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -123,6 +124,7 @@ impl BatchNorm {
             let several = y.chunk(cx.workers(), 1).next_multiple_of(image.max(1));
             y.split(cx.workers(), several, |start, y| {
                 for (at, y) in y.chunks_exact_mut(image.max(1)).enumerate() {
+                    ending::look();
                     let at = start / image.max(1) + at;
                     let c = at % channels;
                     let (mean, bias) = (used_mean[c], bias[c]);
@@ -243,6 +245,7 @@ impl GroupNorm {
         let several = y.chunk(cx.workers(), 2).next_multiple_of(size);
         y.split(cx.workers(), several, |start, y| {
             for (at, y) in y.chunks_exact_mut(size).enumerate() {
+                ending::look();
                 let at = start / size + at;
                 let x = &x[at * size..][..size];
                 let mean = sum_of(x, |x| x.widen()).div(count);

@@ -17,6 +17,7 @@ use super::infer::{input_dims, input_type};
 use super::number::{Float, Scalar};
 use super::window::{AutoPad, Axes, Axis, WindowAttributes, outputs, split_dims};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -195,6 +196,7 @@ impl ConvTranspose {
                 let x_at = (image * channels + group * group_channels) * positions;
                 sums.fill(Scalar::ZERO);
                 for first in (0..positions).step_by(block) {
+                    ending::look();
                     let width = block.min(positions - first);
                     for (c, column) in columns.chunks_exact_mut(width).take(group_channels).enumerate() {
                         let x = &x[x_at + c * positions + first..][..width];

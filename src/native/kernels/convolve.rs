@@ -10,6 +10,7 @@
 use super::gemm::gemm;
 use super::number::{Number, Scalar};
 use super::window::{Axes, Axis};
+use crate::native::ending;
 use crate::native::operator::OpError;
 use crate::native::tensor::{Dims, element_count};
 use crate::native::workers::Workers;
@@ -134,6 +135,7 @@ impl Convolution {
                 let w = &w[group * out_channels * depth..][..out_channels * depth];
                 let mut first = 0;
                 while first < self.positions {
+                    ending::look();
                     let width = self.block.min(self.positions - first);
                     let (matrix, rest) = scratch.split_at_mut(depth * width);
                     let sums = &mut rest[..out_channels * width];

@@ -18,6 +18,7 @@ use super::infer::{input_dims, input_type};
 use super::number::{Number, Scalar};
 use super::strided::{Strided, Strides, dense_strides};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -345,6 +346,7 @@ impl<W: Scalar + Number<Wide = W>> Labelled<W> {
         let mut data = zeros::<W>(element_count(&dims)?)?;
         if !data.is_empty() {
             for stack in 0..stacks {
+                ending::look();
                 gemm(
                     workers,
                     (m, k, n),

@@ -21,6 +21,7 @@ use super::moves::gather_or_zero;
 use super::number::{Number, Real, Scalar};
 use super::window::split_dims;
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -289,6 +290,7 @@ impl GridSample {
             .enumerate()
         {
             for output in 0..shape.outputs {
+                ending::look();
                 self.corners(&shape.position(image, output), shape.spatial, &mut corners);
                 for (channel, x) in x.chunks_exact(shape.image).enumerate() {
                     let mut sum = T::Real::ZERO;

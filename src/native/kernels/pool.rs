@@ -18,6 +18,7 @@ use super::infer::{input_dims, input_type};
 use super::number::{Float, Number, Scalar};
 use super::window::{Axes, WindowAttributes, advance, outputs, split_dims, visit_window};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -192,6 +193,7 @@ impl Images {
         let windows = sizes.iter().product::<usize>().max(1);
         let mut window: Dims = Dims::from_elem(0, sizes.len());
         for (channel, y) in y.chunks_exact_mut(windows).enumerate() {
+            ending::look();
             for y in y {
                 pool(y, channel * self.image, &window);
                 advance(&mut window, sizes.iter().copied());

@@ -25,6 +25,7 @@ use super::gemm::gemm;
 use super::infer::{input_dims, input_type};
 use super::number::{Float, Number, Real, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -368,6 +369,7 @@ impl Recurrent {
                 room.from_x,
             );
             for step in 0..steps {
+                ending::look();
                 // The step of each sequence, `None` when it has ended.
                 let at = |b: usize| match length(b) {
                     length if step >= length => None,

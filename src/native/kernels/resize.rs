@@ -22,6 +22,7 @@ use super::moves::Sources;
 use super::number::{Number, Scalar};
 use super::resize_axis::{Axis, Coordinates, Mode, Rule};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -352,6 +353,7 @@ impl Resize {
             let outer = shape[..at].iter().product::<usize>();
             let taps = self.taps::<T::Real>(axis)?;
             for outer in 0..outer {
+                ending::look();
                 let from = &from[outer * axis.input * inner..][..axis.input * inner];
                 let to = &mut to[outer * axis.output * inner..][..axis.output * inner];
                 apply(&taps, from, to, inner);

@@ -10,6 +10,7 @@
 
 use super::Built;
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -106,6 +107,7 @@ impl Operator for NonMaxSuppression {
             order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
             chosen.clear();
             for &at in &order {
+                ending::look();
                 if chosen.len() >= most {
                     break;
                 }
