@@ -13,7 +13,7 @@ package=models/smollm2-135m-instruct
 scripts/install-tools.sh rust cc python
 scripts/fetch-onnxruntime.sh
 scripts/fetch-model.sh
-cargo build --locked --release --lib
+cargo build --locked --release --lib --features reserve
 scripts/build-examples.sh
 
 export ORT_DYLIB_PATH=$PWD/third_party/onnxruntime/libonnxruntime.so

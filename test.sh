@@ -50,7 +50,7 @@ step "manual" scripts/build-docs.sh
 # Symbols, CMake packages and examples are tested on the library as it ships. It is one unit to
 # the compiler, so it is built on one core while the first tests take the others.
 release_log=$(mktemp)
-cargo build --locked --release >"$release_log" 2>&1 &
+cargo build --locked --release --lib --features reserve >"$release_log" 2>&1 &
 release_build=$!
 trap 'kill $release_build 2>/dev/null || true; rm -f "$release_log"' EXIT
 finish_release_build() {

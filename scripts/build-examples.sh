@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compiles examples_c/ against the release library into build/, which git ignores:
 #
-#   cargo build --release && scripts/build-examples.sh
+#   cargo build --release --lib --features reserve && scripts/build-examples.sh
 #
 # The programs find the library through a link beside them; CC, CFLAGS, CXX and CXXFLAGS are
 # heeded. Those in C++ (NAME.cpp becomes NAME_cpp) are left out where there is no compiler.
@@ -11,7 +11,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 library=${CARGO_TARGET_DIR:-$root/target}/release/liboxpipe.so
 [ -e "$library" ] || {
-    echo "build-examples: $library is missing; run cargo build --release" >&2
+    echo "build-examples: $library is missing; run cargo build --release --lib --features reserve" >&2
     exit 1
 }
 mkdir -p build

@@ -68,10 +68,7 @@ fn reuse_cargo_build(command: &mut Command) -> &mut Command {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut setting = OsStr::new("-DOXPIPE_CARGO_TARGET_DIR=").to_owned();
     setting.push(target);
-    // The library of a plain build has no allocator of its own.
-    command
-        .arg(setting)
-        .args(["-DOXPIPE_OFFLINE=ON", "-DOXPIPE_RESERVE=OFF"])
+    command.arg(setting).arg("-DOXPIPE_OFFLINE=ON")
 }
 
 fn build(folder: &Path) {

@@ -26,7 +26,7 @@ fn release_library() -> PathBuf {
     let target = folder.ancestors().nth(3).expect("the target folder");
     let mut cargo = Command::new(env!("CARGO"));
     cargo
-        .args(["build", "--release", "--lib", "--locked"])
+        .args(["build", "--release", "--lib", "--locked", "--features", "reserve"])
         .arg("--manifest-path")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
         .arg("--target-dir")
