@@ -421,11 +421,11 @@ fn one_operator_ends_in_the_middle() {
                 .node(resize),
         ),
         (
-            "Pow",
+            "CumSum",
             &[1 << 24],
             inputs("[16777216]")
-                .initializer(Tensor::floats("power", &[], &[1.7]))
-                .node(Node::new("Pow", &["x", "power"], &["y"])),
+                .initializer(Tensor::raw("axis", INT64, &[], &0i64.to_le_bytes()))
+                .node(Node::new("CumSum", &["x", "axis"], &["y"])),
         ),
         (
             "LSTM",
