@@ -191,7 +191,8 @@ int main(void)
 
     good(run, "speculation", "off");
     good(run, "speculation", "prompt_lookup");
-    bad(run, "speculation", "draft", "\"off\" or \"prompt_lookup\"");
+    good(run, "speculation", "head");
+    bad(run, "speculation", "draft", "\"off\", \"prompt_lookup\" or \"head\"");
     good(run, "speculation_tokens", "1");
     good(run, "speculation_tokens", "7");
     bad(run, "speculation_tokens", "8", "from 1 to 7");

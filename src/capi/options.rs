@@ -130,12 +130,15 @@ pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 ///   "json_whitespace" white-space characters that a constraint allows in a row between the parts
 ///                     of JSON, 0 to 1000; default 32. Without a bound some models go on with
 ///                     white space for ever
-///   "speculation"     "off" (the default), or "prompt_lookup": what followed the last tokens when
-///                     they were there before is fed behind them and kept as far as it is what the
-///                     run chooses. The tokens are the same, in fewer passes where a prompt is quoted.
-///                     See also oxp_run_set_draft. An error for packages whose caches do not go back
+///   "speculation"     "off" (the default), or who guesses tokens, which are fed behind the last one
+///                     and kept as far as they are what the run chooses. The tokens are the same, in
+///                     fewer passes where guesses are right. "prompt_lookup": what followed the last
+///                     tokens when they were there before. "head": the package's own head, an error
+///                     for packages without one. See also oxp_run_set_draft. An error for packages
+///                     whose caches do not go back
 ///   "speculation_tokens"
-///                     the most tokens that are guessed for a pass, 1 to 7; default 4
+///                     the most tokens that are guessed for a pass, 1 to 7; default: what the package
+///                     says of its head, where that guesses, else 4
 ///   "memory_bytes"    bytes of memory that the run may take, 1 to 2^64 - 1: KV caches, inputs that
 ///                     were set, outputs, and what native components compute on the way. A call that
 ///                     would go beyond fails with OXP_ERR_OUT_OF_MEMORY before the memory is taken, and
@@ -492,7 +495,7 @@ fn set_run(options: &mut RunOptions, key: &str, value: &str) -> Result<()> {
         "speculation" => settings.speculation = speculation(key, value)?,
         "speculation_tokens" => {
             let most = crate::pipeline::MAX_SPECULATION as u64;
-            settings.speculation_tokens = number(key, value, 1, most)? as usize;
+            settings.speculation_tokens = Some(number(key, value, 1, most)? as usize);
         }
         "memory_bytes" => settings.memory_bytes = Some(number(key, value, 1, u64::MAX)?),
         "media_bytes" => settings.media_bytes = Some(number(key, value, 1, crate::media::MOST_BYTES)?),
@@ -650,7 +653,8 @@ fn speculation(key: &str, value: &str) -> Result<Speculation> {
     match value {
         "off" => Ok(Speculation::Off),
         "prompt_lookup" => Ok(Speculation::PromptLookup),
-        _ => Err(invalid(key, value, "\"off\" or \"prompt_lookup\"")),
+        "head" => Ok(Speculation::Head),
+        _ => Err(invalid(key, value, "\"off\", \"prompt_lookup\" or \"head\"")),
     }
 }
 

@@ -149,6 +149,8 @@ pub(crate) struct IoDeclaration {
     pub optional_inputs: Vec<OptionalInput>,
     /// Inputs that are told how many tokens there are.
     pub lengths: Vec<LengthInput>,
+    /// Inputs of values that come from outside of the package.
+    pub given_inputs: Vec<Said<String>>,
     /// Inputs that are ones, as long as what their dims' names say.
     pub ones_inputs: Vec<Said<String>>,
     /// The input that tells whether there is anything in the caches.

@@ -20,6 +20,7 @@ use super::generation_defaults::{read_defaults, read_roles, token_ids};
 use super::metadata::{component_name, said};
 use super::processor::ProcessorFiles;
 use super::session_options::{inherit, read_session_options};
+use super::speculator::{self, Speculator};
 use super::{Location, PackageError, PackageErrorKind};
 
 /// The most layers that a model may have.
@@ -28,14 +29,14 @@ const MAX_LAYERS: u64 = 10_000;
 const MAX_STAGES: usize = 256;
 
 /// Reads a document: what it declares without the ports, and the names of these.
-pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), PackageError> {
+pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts, Speculator), PackageError> {
     let root = document.root();
     let mut fields = root.fields()?;
     let model_at = fields.required("model", "the model's components and token ids")?;
     let search = fields.get("search");
     fields.skip(&["engine"]);
     if let Some(speculative) = fields.get("speculative") {
-        speculative.warn("not used by this version, which has no heads that guess; speculation with the prompt or a draft is an option of runs");
+        speculative.warn("not used; speculation is an option of runs");
     }
     fields.finish();
 
@@ -64,9 +65,10 @@ pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), Pac
             return Err(at.unsupported(what));
         }
     }
-    for section in ["mtp", "dflash2", "draft"] {
+    let mtp = model.get("mtp");
+    for section in ["dflash2", "draft"] {
         if let Some(at) = model.get(section) {
-            at.warn("not used by this version; generation goes token by token");
+            at.warn("not used by this version, which runs heads of model.mtp; a draft is set on runs");
         }
     }
     let context_length = counted(&mut model, "context_length")?.filter(|&length| length > 0);
@@ -76,35 +78,41 @@ pub(super) fn read(document: &Document) -> Result<(Declaration, GenaiPorts), Pac
     model.skip(OTHER_MODEL_KEYS);
     model.finish();
 
-    Ok((
-        Declaration {
-            by_name: reader.by_name()?,
-            components: reader.components,
-            edges: Vec::new(),
-            strategy: StrategyDeclaration {
-                kind: StrategyKind::Autoregressive,
-                decoder: Some(chooser),
-                first_pass: None,
-                model: None,
-                staged: Vec::new(),
-                iterative: Vec::new(),
-                max_tokens: None,
-                nested: None,
-                at: decoder_at.location(),
-            },
-            linear_positions: true,
-            coordinates: None,
-            positions_input: None,
-            context_length,
-            generation: read_search(search, context_length)?,
-            eos_token_ids: eos.unwrap_or_default(),
-            media: MediaDeclaration::default(),
-            token_roles,
+    let declaration = Declaration {
+        by_name: reader.by_name()?,
+        components: reader.components,
+        edges: Vec::new(),
+        strategy: StrategyDeclaration {
+            kind: StrategyKind::Autoregressive,
+            decoder: Some(chooser),
+            first_pass: None,
+            model: None,
+            staged: Vec::new(),
+            iterative: Vec::new(),
+            max_tokens: None,
+            nested: None,
+            at: decoder_at.location(),
         },
+        linear_positions: true,
+        coordinates: None,
+        positions_input: None,
+        context_length,
+        generation: read_search(search, context_length)?,
+        eos_token_ids: eos.unwrap_or_default(),
+        media: MediaDeclaration::default(),
+        token_roles,
+    };
+    let speculator = match &mtp {
+        Some(section) => speculator::of_genai(section, &declaration)?,
+        None => Speculator::None,
+    };
+    Ok((
+        declaration,
         GenaiPorts {
             parts: reader.parts,
             processors: reader.processors,
         },
+        speculator,
     ))
 }
 

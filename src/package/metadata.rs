@@ -9,6 +9,7 @@ use super::document::{Cursor, Document};
 use super::generation_defaults::{read_generation, read_tokens};
 use super::io_bindings::read_io;
 use super::media::{read_preprocessing, read_vision};
+use super::speculator::{self, Speculator};
 use super::strategy::read_strategy;
 use super::{Location, PackageError, PackageErrorKind};
 
@@ -31,7 +32,7 @@ const CAPABILITIES: &[&str] = &[
 ];
 
 /// Reads a metadata document. Warnings are left in it.
-pub(super) fn read(document: &Document) -> Result<Declaration, PackageError> {
+pub(super) fn read(document: &Document) -> Result<(Declaration, Speculator), PackageError> {
     let root = document.root();
     let mut fields = root.fields()?;
     if let Some(version) = fields.get("schema_version") {
@@ -50,11 +51,11 @@ pub(super) fn read(document: &Document) -> Result<Declaration, PackageError> {
         "embedding",
         "classifier",
     ]);
-    for later in ["speculative", "speculator_config", "structured_output"] {
-        if let Some(section) = fields.get(later) {
-            section.warn("not used by this version, which has no heads that guess; speculation with the prompt or a draft is an option of runs");
-        }
+    if let Some(section) = fields.get("structured_output") {
+        section.warn("not used by this version; constraints are set on runs");
     }
+    let speculative = fields.get("speculative");
+    let speculative = speculative.or_else(|| fields.get("speculator_config"));
     let mut media = match fields.get("preprocessing") {
         Some(section) => read_preprocessing(&section)?,
         None => MediaDeclaration::default(),
@@ -95,8 +96,12 @@ pub(super) fn read(document: &Document) -> Result<Declaration, PackageError> {
     declaration.generation = generation;
     declaration.eos_token_ids = tokens_eos.or(generation_eos).unwrap_or_default();
     declaration.token_roles = token_roles;
+    let speculator = match &speculative {
+        Some(section) => speculator::of_metadata(section, &mut declaration)?,
+        None => Speculator::None,
+    };
     fields.finish();
-    Ok(declaration)
+    Ok((declaration, speculator))
 }
 
 fn require_capability(capability: &Cursor<'_>) -> Result<(), PackageError> {

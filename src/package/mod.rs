@@ -39,6 +39,7 @@ mod scheduler;
 mod session_options;
 mod source;
 mod spec;
+mod speculator;
 mod strategy;
 mod structure;
 mod write;
@@ -60,3 +61,4 @@ pub(crate) use spec::{
     Merge, Nested, NestedFeed, OutputDim, OutputRef, OutputRole, OutputSpec, PipelineSpec, PreEmbedder,
     TokenLoop,
 };
+pub(crate) use speculator::{HeadPackage, HeadSpec, PackageHead};

@@ -1,4 +1,5 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -14,6 +15,7 @@ use super::processor::{InputNames, Processor, ProcessorFiles};
 use super::readout::{self, Readout};
 use super::resolve::resolve;
 use super::spec::PipelineSpec;
+use super::speculator::{HeadPackage, PackageHead};
 use super::structure::{self, Structure};
 use super::{Location, PackageError, PackageErrorKind, PackageSource, genai, hugging_face, metadata, write};
 
@@ -40,7 +42,9 @@ pub(crate) struct Package {
     pub warnings: Vec<String>,
     /// What becomes of the output for a text, where the package says so.
     pub readout: Option<Readout>,
-    files: PackageFiles,
+    /// What guesses tokens, where the package brings it.
+    pub head: PackageHead,
+    files: Arc<PackageFiles>,
 }
 
 #[derive(Debug)]
@@ -90,7 +94,7 @@ pub(crate) struct TokenizerFiles {
 impl Package {
     /// `variant` chooses among files of one model, where the format has such.
     pub fn open(source: &PackageSource, variant: Option<&str>) -> Result<Self, PackageError> {
-        let files = PackageFiles::open(source)?;
+        let files = Arc::new(PackageFiles::open(source)?);
         for name in METADATA {
             let Some(found) = files.read_optional(name, TEXT_LIMIT)? else {
                 continue;
@@ -101,11 +105,13 @@ impl Package {
             } else {
                 Document::from_yaml(&found.label, bytes)?
             };
-            let structure = structure::check(metadata::read(&document)?)?;
+            let (declaration, speculator) = metadata::read(&document)?;
+            let structure = structure::check(declaration)?;
             refuse_variant(&found, variant)?;
             let readout = readout::of_metadata(&document)?;
             return Ok(Package {
                 format: "inference_metadata",
+                head: speculator.open("inference_metadata", &found.label, &files)?,
                 readout,
                 metadata_file: found.label,
                 content: Content::Said(Box::new(structure)),
@@ -115,11 +121,12 @@ impl Package {
         }
         if let Some(found) = files.read_optional(GENAI, TEXT_LIMIT)? {
             let document = Document::from_json(&found.label, (*found.bytes).as_ref())?;
-            let (declaration, ports) = genai::read(&document)?;
+            let (declaration, ports, speculator) = genai::read(&document)?;
             let processor = Box::new(Processor::read(&files, &ports.processors, None)?);
             refuse_variant(&found, variant)?;
             return Ok(Package {
                 format: "genai_config",
+                head: speculator.open("genai_config", &found.label, &files)?,
                 readout: None,
                 metadata_file: found.label,
                 content: Content::Ported(Box::new(declaration), Box::new(Ports::Genai(ports)), processor),
@@ -134,6 +141,7 @@ impl Package {
             let readout = readout::of_hugging_face(&files, &Document::from_json(&found.label, bytes)?)?;
             return Ok(Package {
                 format: "huggingface",
+                head: PackageHead::None,
                 readout,
                 metadata_file: found.label,
                 content: Content::Ported(
@@ -158,6 +166,32 @@ impl Package {
             location,
             PackageErrorKind::NoMetadata { looked_for },
         ))
+    }
+
+    /// Some components of a package, as one.
+    pub(super) fn part(
+        format: &'static str,
+        metadata_file: &Path,
+        structure: Structure,
+        files: &Arc<PackageFiles>,
+    ) -> Self {
+        Package {
+            format,
+            metadata_file: metadata_file.to_owned(),
+            content: Content::Said(Box::new(structure)),
+            warnings: Vec::new(),
+            readout: None,
+            head: PackageHead::None,
+            files: Arc::clone(files),
+        }
+    }
+
+    /// The head that guesses tokens, if there is one that can be run.
+    pub fn head(&self) -> Option<&HeadPackage> {
+        match &self.head {
+            PackageHead::Head(head) => Some(head),
+            PackageHead::None | PackageHead::Unused(_) => None,
+        }
     }
 
     /// What the metadata says; in some formats, bindings and edges come with the ports.
@@ -217,7 +251,7 @@ impl Package {
                 self.files.check(&tokenizer.value, &tokenizer.at)?;
             }
         }
-        Ok(())
+        self.head().map_or(Ok(()), |head| head.package.check_files())
     }
 
     pub fn model(&self, component: usize) -> Result<ModelSource, PackageError> {

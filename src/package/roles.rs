@@ -216,6 +216,16 @@ fn bind_declared(
             roles.carried.push(output);
         }
     }
+    for said in &declared.given_inputs {
+        let (index, _) = input(said)?;
+        roles.bind(
+            component,
+            io,
+            index,
+            InputSource::Request { required: true },
+            &said.at,
+        )?;
+    }
     for said in &declared.ones_inputs {
         let (index, port) = input(said)?;
         if !(is_integer(port) || is_float(port) || port.dtype() == Some(DataType::Bool)) {

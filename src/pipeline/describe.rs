@@ -35,10 +35,22 @@ pub(super) fn describe(pipeline: &Pipeline) -> Value {
         "generation": generation(&spec.generation),
         "joins_runs": joins_runs(pipeline),
         "readout": readout(pipeline),
+        "head": head(pipeline),
         "images": images(spec),
         "audio": audio(spec),
         "tokens": spec.token_roles.iter().map(|(role, id)| ((*role).to_owned(), json!(id))).collect::<Map<_, _>>(),
     })
+}
+
+/// The package's own head that guesses tokens.
+fn head(pipeline: &Pipeline) -> Option<Value> {
+    let head = pipeline.shared().head.as_ref()?;
+    Some(json!({
+        "component": head.name,
+        "backend": head.backend.to_string(),
+        "reason": head.reason,
+        "num_speculative_tokens": head.spec.tokens,
+    }))
 }
 
 /// What becomes of an image that the host gives; nothing where the package does not say it.

@@ -1,6 +1,7 @@
 //! The one place that calls a component.
 
 use std::mem::{replace, take};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -17,7 +18,7 @@ use super::value::Value;
 use super::{PipelineError, RequestError};
 
 /// A session that runs share; one run at a time uses it.
-pub(super) type SharedSession = Mutex<Box<dyn ComponentSession>>;
+pub(super) type SharedSession = Arc<Mutex<Box<dyn ComponentSession>>>;
 
 /// Lists that a call to a session needs, kept for the next call.
 #[derive(Default)]

@@ -19,6 +19,7 @@ mod event;
 mod execute;
 mod finish;
 mod fork;
+mod head;
 mod identity;
 mod info;
 mod inputs;

@@ -11,16 +11,17 @@ use crate::component::{
 };
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
-    InputSource, Iteration, ModelOutline, OutputRole, Package, PackageError, PackageErrorKind, PackageSource,
-    PipelineSpec, Readout, Resolved, Said, Scheduler,
+    InputSource, Iteration, ModelOutline, OutputRole, Package, PackageError, PackageErrorKind, PackageHead,
+    PackageSource, PipelineSpec, Readout, Resolved, Said, Scheduler,
 };
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, Guide, SpecialTokens, Tokenizer};
 
 use super::execute::{SharedSession, check_control};
+use super::head::HeadModel;
 use super::identity::{self, Identity};
 use super::info::{ComponentInfo, PackageInfo, package_info};
-use super::placement::grow_in_place;
+use super::placement::grow_all_in_place;
 use super::prefixes::Prefixes;
 use super::{PipelineError, RequestError, backend, describe};
 
@@ -104,6 +105,10 @@ pub(super) struct PipelineShared {
     /// Of each component, whether its session runs several calls as one.
     pub joins_calls: Vec<bool>,
     pub sessions: Vec<SharedSession>,
+    /// The package's own head that guesses tokens.
+    pub head: Option<HeadModel>,
+    /// Why there is none, where the package has one that this version does not run.
+    pub no_head: Option<String>,
     pub components: Vec<ComponentInfo>,
     pub package: PackageInfo,
     pub tokenizer: Option<Arc<Tokenizer>>,
@@ -139,7 +144,7 @@ impl Pipeline {
         check_control(control)?;
         package.check_files()?;
         warn_of(runtime, &package);
-        let names = package.declaration().component_names();
+        let names = component_names(&package);
         let asked = backend::choose(runtime, options, &names)?;
         let mut report = |done: usize| {
             check_control(control)?;
@@ -159,6 +164,7 @@ impl Pipeline {
         let limit = options.memory_bytes;
         let account = limit.map(|limit| MemoryAccount::new("the pipeline", "memory_bytes", limit));
         let mut charges = Vec::new();
+        let count = package.declaration().components.len();
         let mut opened = Vec::with_capacity(names.len());
         let mut models = Vec::with_capacity(names.len());
         for (index, (name, asked)) in names.iter().zip(&asked).enumerate() {
@@ -174,9 +180,15 @@ impl Pipeline {
                 kv_cache_dtype: options.kv_cache_dtype,
                 #[cfg(feature = "native")]
                 model_files: options.model_files,
-                ort: package.ort_settings(index),
+                ort: match package.head().filter(|_| index == count) {
+                    Some(head) => head.package.ort_settings(head.index()),
+                    None => package.ort_settings(index),
+                },
             };
-            let model = package.model(index)?;
+            let model = match package.head().filter(|_| index == count) {
+                Some(head) => head.package.model(head.index())?,
+                None => package.model(index)?,
+            };
             if let Some(account) = &account {
                 charges.push(charge_files(account, name, &model)?);
             }
@@ -221,7 +233,7 @@ impl Pipeline {
     ) -> Result<Self, PipelineError> {
         let package = Package::open(source, None)?;
         warn_of(runtime, &package);
-        let names = package.declaration().component_names();
+        let names = component_names(&package);
         let mut sessions: Vec<_> = sessions
             .into_iter()
             .map(|(name, session)| (name, Some(session)))
@@ -258,17 +270,18 @@ impl Pipeline {
         Self::assemble(runtime, &package, opened, &ports, 0, &RunControl::default())
     }
 
-    /// Puts sessions and the package's texts together. What reads a file may take long:
-    /// `control` is asked around each.
+    /// Puts sessions and the package's texts together: those of its components, and that of its head.
+    /// What reads a file may take long: `control` is asked around each.
     fn assemble(
         runtime: &Runtime,
         package: &Package,
-        opened: Vec<OpenedComponent>,
+        mut opened: Vec<OpenedComponent>,
         models: &[u128],
         prefix_cache_bytes: u64,
         control: &RunControl,
     ) -> Result<Self, PipelineError> {
         check_control(control)?;
+        let head = package.head().and_then(|head| Some((head, opened.pop()?)));
         let ios: Vec<ComponentIo> = opened
             .iter()
             .map(|component| component.session.io().clone())
@@ -277,7 +290,7 @@ impl Pipeline {
         for warning in &warnings {
             runtime.log(LogLevel::Warning, warning);
         }
-        grow_in_place(&mut spec, &opened)?;
+        grow_all_in_place(&mut spec, &opened)?;
         for iteration in &spec.iterations {
             check_schedule(runtime, &spec, iteration)?;
         }
@@ -352,11 +365,22 @@ impl Pipeline {
         let identity = Identity::new(&spec, tokenizer_bytes, names.zip(models.iter().copied()));
         let sessions = opened.iter().map(|component| &component.session);
         let joins_calls = sessions.map(|session| session.joins_calls()).collect();
+        let sessions: Vec<SharedSession> = opened
+            .into_iter()
+            .map(|component| Arc::new(Mutex::new(component.session)))
+            .collect();
+        let head = match head {
+            Some((head, opened)) => Some(HeadModel::new(runtime, head, opened, &spec, &sessions)?),
+            None => None,
+        };
+        let no_head = match &package.head {
+            PackageHead::Unused(why) => Some(why.clone()),
+            PackageHead::None | PackageHead::Head(_) => None,
+        };
         Ok(Pipeline(Arc::new(PipelineShared {
-            sessions: opened
-                .into_iter()
-                .map(|component| Mutex::new(component.session))
-                .collect(),
+            sessions,
+            head,
+            no_head,
             spec,
             identity,
             prefixes: Prefixes::new(prefix_cache_bytes),
@@ -390,6 +414,12 @@ impl Pipeline {
                 file: component.file.value.clone(),
                 weight_bytes: outline.bytes,
             });
+        }
+        if let Some(head) = package.head() {
+            let model = head.package.model(head.index())?;
+            let outline = ModelOutline::read(&model);
+            let outline = outline.map_err(|error| outline_error(head.name(), &model, error))?;
+            estimate.weight_bytes = estimate.weight_bytes.saturating_add(outline.bytes);
         }
         let ios: Vec<_> = outlines.into_iter().map(|outline| outline.io).collect();
         estimate.kv_bytes_per_token = kv_bytes_per_token(&package.resolve(&ios)?.spec);
@@ -445,6 +475,13 @@ impl Pipeline {
     pub(super) fn shared(&self) -> &PipelineShared {
         &self.0
     }
+}
+
+/// Names of all that is loaded: the components, and behind them the head.
+fn component_names(package: &Package) -> Vec<String> {
+    let mut names = package.declaration().component_names();
+    names.extend(package.head().map(|head| head.name().to_owned()));
+    names
 }
 
 /// That the scheduler has as many steps as the package asks for. Fractions of timesteps that an

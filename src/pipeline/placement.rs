@@ -12,9 +12,19 @@ use super::{PipelineError, RequestError};
 /// so, unless a component reads the output too. Buffers of no fixed size need be none if all of
 /// a component's are such: they are as any other cache. Other buffers are overwritten, or two take
 /// turns.
-pub(super) fn grow_in_place(
+pub(super) fn grow_all_in_place(
     spec: &mut PipelineSpec,
     opened: &[OpenedComponent],
+) -> Result<(), PipelineError> {
+    let mut opened = opened.iter().enumerate();
+    opened.try_for_each(|(component, opened)| grow_in_place(spec, component, opened.session.as_ref()))
+}
+
+/// The same for one of the components.
+pub(super) fn grow_in_place(
+    spec: &mut PipelineSpec,
+    component: usize,
+    session: &dyn ComponentSession,
 ) -> Result<(), PipelineError> {
     let inputs = spec.components.iter().flat_map(|component| &component.inputs);
     let routed: Vec<OutputRef> = inputs
@@ -23,58 +33,59 @@ pub(super) fn grow_in_place(
             _ => None,
         })
         .collect();
-    for (component, (values, opened)) in spec.components.iter_mut().zip(opened).enumerate() {
-        let mut growing = Vec::new();
-        for known in opened.session.in_place_caches() {
-            let output = known.present;
-            let source = values.inputs.get(known.past).map(|input| input.source);
-            let is_read = routed.contains(&OutputRef { component, output });
-            if let Some(OutputRole::Present { axis, buffer, .. }) =
-                values.outputs.get(output).map(|output| &output.role)
-                && source == Some(InputSource::Past { output })
-                && *axis == known.axis
-                && !is_read
-                && buffer.is_none_or(|buffer| buffer.capacity.is_none())
-            {
-                growing.push((known.past, output));
-            }
+    let Some(values) = spec.components.get_mut(component) else {
+        return Ok(());
+    };
+    let mut growing = Vec::new();
+    for known in session.in_place_caches() {
+        let output = known.present;
+        let source = values.inputs.get(known.past).map(|input| input.source);
+        let is_read = routed.contains(&OutputRef { component, output });
+        if let Some(OutputRole::Present { axis, buffer, .. }) =
+            values.outputs.get(output).map(|output| &output.role)
+            && source == Some(InputSource::Past { output })
+            && *axis == known.axis
+            && !is_read
+            && buffer.is_none_or(|buffer| buffer.capacity.is_none())
+        {
+            growing.push((known.past, output));
         }
-        // The graph may have one name for the dims of all of them.
-        let is_left = |(output, spec): (usize, &OutputSpec)| {
-            matches!(spec.role, OutputRole::Present { buffer: Some(_), .. })
-                && !growing.iter().any(|(_, grown)| *grown == output)
+    }
+    // The graph may have one name for the dims of all of them.
+    let is_left = |(output, spec): (usize, &OutputSpec)| {
+        matches!(spec.role, OutputRole::Present { buffer: Some(_), .. })
+            && !growing.iter().any(|(_, grown)| *grown == output)
+    };
+    let keeps_buffers = values.outputs.iter().enumerate().any(is_left);
+    for (past, output) in growing {
+        if let Some(OutputSpec {
+            role: OutputRole::Present { in_place, buffer, .. },
+            ..
+        }) = values.outputs.get_mut(output)
+            && (buffer.is_none() || !keeps_buffers)
+        {
+            *in_place = Some(past);
+            *buffer = None;
+        }
+    }
+    share_buffers(component, values, session, &routed);
+    for (output, (values, port)) in values.outputs.iter_mut().zip(&values.io.outputs).enumerate() {
+        let OutputRole::Present {
+            in_place: Some(past),
+            buffer: Some(buffer),
+            ..
+        } = &mut values.role
+        else {
+            continue;
         };
-        let keeps_buffers = values.outputs.iter().enumerate().any(is_left);
-        for (past, output) in growing {
-            if let Some(OutputSpec {
-                role: OutputRole::Present { in_place, buffer, .. },
-                ..
-            }) = values.outputs.get_mut(output)
-                && (buffer.is_none() || !keeps_buffers)
-            {
-                *in_place = Some(past);
-                *buffer = None;
+        if routed.contains(&OutputRef { component, output }) {
+            return Err(RequestError::InvalidSetting {
+                what: "kv_update",
+                message: format!("the buffer \"{}\" is read by another component too", port.name),
             }
+            .into());
         }
-        share_buffers(component, values, opened.session.as_ref(), &routed);
-        for (output, (values, port)) in values.outputs.iter_mut().zip(&values.io.outputs).enumerate() {
-            let OutputRole::Present {
-                in_place: Some(past),
-                buffer: Some(buffer),
-                ..
-            } = &mut values.role
-            else {
-                continue;
-            };
-            if routed.contains(&OutputRef { component, output }) {
-                return Err(RequestError::InvalidSetting {
-                    what: "kv_update",
-                    message: format!("the buffer \"{}\" is read by another component too", port.name),
-                }
-                .into());
-            }
-            buffer.shared = opened.session.overwrites(*past, output);
-        }
+        buffer.shared = session.overwrites(*past, output);
     }
     Ok(())
 }

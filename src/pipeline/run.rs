@@ -141,7 +141,7 @@ impl Run {
                 .into());
             }
         }
-        check_speculation(settings, spec, keeps_cache)?;
+        check_speculation(settings, pipeline.shared(), keeps_cache)?;
         let steps = Steps::of_all(spec, settings)?;
         let (sampler, beams) = sampler(settings, spec)?;
         refuse_beams(settings.speculation, beams.as_ref())?;
@@ -193,7 +193,7 @@ impl Run {
             steps,
             next_step: None,
             finished: None,
-            ahead: Ahead::default(),
+            ahead: Ahead::new(pipeline, settings)?,
         })
     }
 
@@ -687,7 +687,7 @@ impl Run {
         RunStats {
             prompt_tokens: usage.prompt_tokens,
             generated_tokens: usage.generated_tokens,
-            kv_bytes: self.pool.cache_bytes(&self.pipeline.shared().spec),
+            kv_bytes: self.pool.cache_bytes(&self.pipeline.shared().spec) + self.ahead.head_bytes(),
             ..self.stats
         }
     }

@@ -57,7 +57,8 @@ pub struct RunSettings {
     /// Whether a pass has guesses of the tokens that come next, and whose.
     pub speculation: Speculation,
     /// The most tokens that are guessed for a pass, 1 to [`MAX_SPECULATION`](super::MAX_SPECULATION).
-    pub speculation_tokens: usize,
+    /// `None` is what the package says of its head, else 4.
+    pub speculation_tokens: Option<usize>,
     /// Bytes of memory that the run may take: KV caches, inputs that were set, outputs, and what its
     /// components compute between them. `None` is no limit.
     pub memory_bytes: Option<u64>,
@@ -75,6 +76,8 @@ pub enum Speculation {
     PromptLookup,
     /// Another model, see [`Run::set_draft`](super::Run::set_draft).
     Draft,
+    /// The package's own head, of the EAGLE or of the MTP kind.
+    Head,
 }
 
 impl RunSettings {
@@ -150,7 +153,7 @@ impl Default for RunSettings {
             seed: None,
             sampling: SamplingOptions::default(),
             speculation: Speculation::Off,
-            speculation_tokens: 4,
+            speculation_tokens: None,
             memory_bytes: None,
             media_bytes: None,
         }

@@ -2,7 +2,8 @@
 //! far as it is what the run chooses.
 //!
 //! A pass over one token reads all weights, and a pass over a few hardly takes longer. So the tokens
-//! that a run chooses are proposed by something cheap (the prompt itself, a small model), and one pass
+//! that a run chooses are proposed by something cheap (the prompt itself, a small model, the package's
+//! own head), and one pass
 //! makes the logits behind each of them (Leviathan, Kalman & Matias, "Fast Inference from Transformers
 //! via Speculative Decoding", 2023). The run then chooses from these logits as it always does, token
 //! by token; where its choice is the proposed token, the logits behind that are there already and no
@@ -16,15 +17,19 @@ use std::time::Instant;
 
 use crate::component::RunControl;
 use crate::generation::{Beams, SamplingOptions, prompt_lookup};
-use crate::package::{ComponentSpec, PipelineSpec, TokenLoop};
+use crate::package::{ComponentSpec, TokenLoop};
 
 use super::convert::row_at;
-use super::open::vocabulary;
+use super::head::Head;
+use super::open::{PipelineShared, vocabulary};
 use super::settings::{RunSettings, Speculation};
 use super::{ErrorKind, Pipeline, PipelineError, RequestError, Run, Timings};
 
 /// The most tokens that one pass has guesses of.
 pub const MAX_SPECULATION: usize = 7;
+
+/// How many are guessed where nobody says it.
+const DEFAULT: usize = 4;
 
 /// The tokens at the end of a sequence that are looked for in it, at most.
 const LONGEST: usize = 3;
@@ -34,6 +39,8 @@ const LONGEST: usize = 3;
 pub(super) struct Ahead {
     /// A smaller model that guesses.
     draft: Option<Box<Run>>,
+    /// The package's own head that guesses.
+    head: Option<Box<Head>>,
     /// Tokens that are proposed and have rows in the caches, behind those that count.
     proposed: Vec<i32>,
     /// Logits behind each of them.
@@ -47,10 +54,27 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
+    pub fn new(pipeline: &Pipeline, settings: &RunSettings) -> Result<Ahead, PipelineError> {
+        let head = match settings.speculation {
+            Speculation::Head => Head::new(pipeline)?.map(Box::new),
+            _ => None,
+        };
+        Ok(Ahead {
+            head,
+            ..Ahead::default()
+        })
+    }
+
+    /// Bytes that the caches of who guesses hold, beside the run's own.
+    pub fn head_bytes(&self) -> u64 {
+        self.head.as_ref().map_or(0, |head| head.cache_bytes())
+    }
+
     pub fn fork(&mut self) -> Result<Ahead, PipelineError> {
         let draft = self.draft.as_mut().map(|draft| draft.fork()).transpose()?;
         Ok(Ahead {
             draft: draft.map(Box::new),
+            head: self.head.as_mut().map(|head| Box::new(head.fork())),
             is_impossible: self.is_impossible,
             ..Ahead::default()
         })
@@ -68,6 +92,9 @@ impl Ahead {
         if let Some(draft) = &mut self.draft {
             draft.roll_back();
         }
+        if let Some(head) = &mut self.head {
+            head.roll_back();
+        }
     }
 
     /// The tokens of the pass under way, if it is one with guesses.
@@ -79,9 +106,10 @@ impl Ahead {
 /// Whether a package's runs can be run with guesses.
 pub(super) fn check_speculation(
     settings: &RunSettings,
-    spec: &PipelineSpec,
+    shared: &PipelineShared,
     keeps_cache: bool,
 ) -> Result<(), RequestError> {
+    let spec = &shared.spec;
     if settings.speculation == Speculation::Off {
         return Ok(());
     }
@@ -91,7 +119,7 @@ pub(super) fn check_speculation(
             message: message.to_owned(),
         })
     };
-    let most = settings.speculation_tokens;
+    let most = settings.speculation_tokens.unwrap_or(DEFAULT);
     if !(1..=MAX_SPECULATION).contains(&most) {
         return refuse(&format!("{most} tokens in a pass; give 1 to {MAX_SPECULATION}"));
     }
@@ -104,6 +132,10 @@ pub(super) fn check_speculation(
         }
         Some(_) if spec.components.iter().any(ComponentSpec::has_recurrent_state) => {
             refuse("the package has a recurrent state, which does not go back behind a wrong guess")
+        }
+        Some(_) if settings.speculation == Speculation::Head && shared.head.is_none() => {
+            let why = shared.no_head.as_deref();
+            refuse(why.unwrap_or("the package has no head that guesses (speculative, model.mtp)"))
         }
         Some(_) => Ok(()),
     }
@@ -131,7 +163,7 @@ impl Run {
         };
         let mut settings = self.settings.clone();
         settings.speculation = Speculation::Draft;
-        check_speculation(&settings, &self.pipeline.shared().spec, self.keeps_cache)?;
+        check_speculation(&settings, self.pipeline.shared(), self.keeps_cache)?;
         refuse_beams(settings.speculation, self.beams.as_ref())?;
         let (own, drafts) = (size_of(&self.pipeline), size_of(pipeline));
         let refuse = |message: String| RequestError::InvalidSetting {
@@ -160,6 +192,7 @@ impl Run {
             ..RunSettings::default()
         };
         self.ahead.draft = Some(Box::new(Run::new(pipeline, &of_draft)?));
+        self.ahead.head = None;
         self.settings = settings;
         Ok(())
     }
@@ -242,6 +275,7 @@ impl Run {
         self.logits_are_used = false;
         self.stats.proposed_tokens += proposed.len() as u64;
         self.ahead.proposed = proposed;
+        self.show_head(token_loop, (count - 1, len), control)?;
         Ok(true)
     }
 
@@ -253,7 +287,11 @@ impl Run {
             .and_then(|limit| usize::try_from(limit).ok());
         let rows = limit.into_iter().chain(self.pool.most_rows()).min();
         let room = rows.map_or(usize::MAX, |rows| rows.saturating_sub(count));
-        self.settings.speculation_tokens.min(MAX_SPECULATION).min(room)
+        let head = self.pipeline.shared().head.as_ref();
+        let by_head = head.filter(|_| self.settings.speculation == Speculation::Head);
+        let most = self.settings.speculation_tokens;
+        let most = most.or(by_head.and_then(|head| head.spec.tokens));
+        most.unwrap_or(DEFAULT).min(MAX_SPECULATION).min(room)
     }
 
     fn propose(&mut self, most: usize, control: &RunControl) -> Result<Vec<i32>, PipelineError> {
@@ -261,18 +299,42 @@ impl Run {
             return Ok(Vec::new());
         }
         let tokens = self.transcript.tokens();
-        match (self.settings.speculation, &mut self.ahead.draft) {
-            (Speculation::Off, _) | (Speculation::Draft, None) => Ok(Vec::new()),
-            (Speculation::PromptLookup, _) => Ok(prompt_lookup(tokens, LONGEST, most).to_vec()),
-            (Speculation::Draft, Some(draft)) => match draft.guess(tokens, most, control) {
-                Ok(guesses) => Ok(guesses),
+        let ahead = &mut self.ahead;
+        let mut guesses = match (self.settings.speculation, &mut ahead.draft, &mut ahead.head) {
+            (Speculation::PromptLookup, ..) => prompt_lookup(tokens, LONGEST, most).to_vec(),
+            (Speculation::Head, _, Some(head)) => head.guess(tokens, most, control)?,
+            (Speculation::Draft, Some(draft), _) => match draft.guess(tokens, most, control) {
+                Ok(guesses) => guesses,
                 Err(error) if matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded) => {
-                    Err(error)
+                    return Err(error);
                 }
                 // It may have less room than this run, and nothing depends on it.
-                Err(_) => Ok(Vec::new()),
+                Err(_) => Vec::new(),
             },
+            (Speculation::Off | Speculation::Draft | Speculation::Head, ..) => Vec::new(),
+        };
+        // What is no token of the model is no guess, and nor is what comes behind it.
+        let known = |id: &i32| usize::try_from(*id).is_ok_and(|id| id < self.logits.len());
+        let good = guesses.iter().take_while(|id| known(id)).count();
+        guesses.truncate(good);
+        Ok(guesses)
+    }
+
+    /// Shows the head what a pass over so many positions from `start` on has made.
+    pub(super) fn show_head(
+        &mut self,
+        token_loop: TokenLoop,
+        (start, len): (usize, usize),
+        control: &RunControl,
+    ) -> Result<(), PipelineError> {
+        let Some(head) = &mut self.ahead.head else {
+            return Ok(());
+        };
+        // A component that stands in for the decoder has no hidden states.
+        if start > 0 || self.pipeline.shared().spec.first_pass.is_none() {
+            head.take_rows(&self.pool, token_loop, start, len);
         }
+        head.catch_up(self.transcript.tokens(), self.ran, control)
     }
 
     /// What this run would choose behind these tokens.

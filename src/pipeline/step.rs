@@ -70,6 +70,7 @@ impl Run {
             self.ran = end;
             self.has_logits = true;
             self.logits_are_used = false;
+            self.show_head(token_loop, rows, control)?;
             fed_several |= rows.1 > 1;
         }
         if fed_several {

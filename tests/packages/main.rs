@@ -2,6 +2,7 @@
 //! them on real backends, every component on each, in every mix.
 
 mod caches;
+mod heads;
 mod loops;
 mod masks;
 mod mixes;

@@ -513,7 +513,7 @@ fn speculation_needs_caches_that_go_back() {
     let pipeline = package.open(&PipelineOptions::default()).unwrap();
     let settings = RunSettings {
         speculation: Speculation::PromptLookup,
-        speculation_tokens: 9,
+        speculation_tokens: Some(9),
         ..RunSettings::default()
     };
     let error = Run::new(&pipeline, &settings).unwrap_err().to_string();

@@ -58,6 +58,17 @@ impl Call {
             .map(|(_, tensor)| tensor)
     }
 
+    /// The same inputs, one of them under another name.
+    pub fn renamed(&self, from: &str, to: &str) -> Call {
+        let name = |name: &String| if name == from { to.to_owned() } else { name.clone() };
+        let inputs = self.0.iter();
+        Call(
+            inputs
+                .map(|(of, tensor)| (name(of), tensor.view().to_tensor().unwrap()))
+                .collect(),
+        )
+    }
+
     pub fn tensor(&self, name: &str) -> &ComponentTensor {
         self.get(name)
             .unwrap_or_else(|| panic!("input {name} was not given"))

@@ -1006,7 +1006,7 @@ fn warnings() {
         assert!(found, "{key}: {message} in {lines:?}");
     };
     warned("model.vocabulary", "unknown field, ignored");
-    warned("model.mtp", "not used by this version");
+    warned("model.mtp", "the head that guesses is not used");
     warned("search.blank_penalty", "not done by this version");
     warned("model.decoder.session_options.custom_ops_library", "not done");
     if cfg!(feature = "native") {

@@ -5,6 +5,7 @@ mod beams;
 mod diffusion;
 mod fake;
 mod genai;
+mod heads;
 mod hugging_face;
 mod images;
 mod iterative;

@@ -9,22 +9,22 @@ use oxpipe::text::ConstraintKind;
 
 use super::fake::{DECODER_METADATA, continuation, decoder, files, language_model, next_token, open_source};
 
-fn steps(run: &mut Run, count: usize) -> Vec<i32> {
+pub fn steps(run: &mut Run, count: usize) -> Vec<i32> {
     let control = RunControl::default();
     let step = |_| run.step(&control).unwrap().token.unwrap();
     (0..count).map(step).collect()
 }
 
-fn settings(speculation: Speculation, speculation_tokens: usize) -> RunSettings {
+pub fn settings(speculation: Speculation, speculation_tokens: usize) -> RunSettings {
     RunSettings {
         speculation,
-        speculation_tokens,
+        speculation_tokens: Some(speculation_tokens),
         ..RunSettings::default()
     }
 }
 
 /// A run that is stepped, forked, corrected, rewound, saved and loaded; each of its tokens is known.
-fn tried(pipeline: &Pipeline, settings: &RunSettings, draft: Option<&Pipeline>, prompt: &[i32]) -> u64 {
+pub fn tried(pipeline: &Pipeline, settings: &RunSettings, draft: Option<&Pipeline>, prompt: &[i32]) -> u64 {
     let mut run = Run::new(pipeline, settings).unwrap();
     if let Some(draft) = draft {
         run.set_draft(draft).unwrap();
