@@ -115,7 +115,9 @@ fn joining<'g>(
     let Action::Kernel(operator) = &node.action else {
         return None;
     };
-    let inputs = operator.joined_inputs()?;
+    let fact = |value: &Option<super::graph::ValueId>| graph.facts.get((*value)?.index());
+    let others = node.inputs.get(1..).unwrap_or_default().iter().map(fact);
+    let inputs = operator.joined_inputs(&others.collect::<SmallVec<[_; 8]>>())?;
     let is_constant = |value: super::graph::ValueId| {
         let fact = graph.facts.get(value.index());
         fact.is_some_and(|fact| fact.value.is_some())
@@ -187,7 +189,7 @@ fn run_joined(
         return Err(OpError::NotWritten { index: 0 });
     };
     let count = executors.len();
-    // Rows of one run are not together where a constant has a batch of its own.
+    // The rows of each run are together, or it would not have said so.
     let Some(dims) = split_dims(made.dims(), count) else {
         shared.workspace.recycle_tensor(made);
         return Ok(false);

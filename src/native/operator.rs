@@ -111,7 +111,9 @@ pub trait Operator: Debug + Send + Sync {
     /// them and from the other inputs as a whole, in the same way bit by bit however many rows up to
     /// [`TOGETHER`] there are: so that rows of several runs may be joined where the others are the same
     /// constants. Rows are what lies along the last dim. `None` for what would not be worth it.
-    fn joined_inputs(&self) -> Option<&'static [usize]> {
+    /// `others` is what is known of the inputs after the first.
+    fn joined_inputs(&self, others: &[Option<&Fact>]) -> Option<&'static [usize]> {
+        let _ = others;
         None
     }
 

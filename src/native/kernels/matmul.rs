@@ -122,8 +122,11 @@ impl Operator for MatMul {
         })
     }
 
-    fn joined_inputs(&self) -> Option<&'static [usize]> {
-        Some(&[0, RESIDUAL])
+    fn joined_inputs(&self, others: &[Option<&Fact>]) -> Option<&'static [usize]> {
+        let weight = others.first().copied().flatten()?.value()?;
+        let (stack, _) = weight.dims().split_last_chunk::<2>()?;
+        // Rows of one run would not be together where there are several matrices.
+        stack.iter().all(|&dim| dim == 1).then_some(&[0, RESIDUAL])
     }
 
     fn is_row_wise(&self, others: &[Option<&Fact>]) -> bool {

@@ -158,7 +158,7 @@ impl Operator for MatMulNBits {
         with_float!(a.element_type(), T => self.run_as::<T>(cx, &a))
     }
 
-    fn joined_inputs(&self) -> Option<&'static [usize]> {
+    fn joined_inputs(&self, _others: &[Option<&Fact>]) -> Option<&'static [usize]> {
         Some(&[A, RESIDUAL])
     }
 
