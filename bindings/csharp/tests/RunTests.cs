@@ -74,6 +74,40 @@ static class RunTests
             Check.Equal(steps.Count, 2);
             Check.Equal(steps[0].Event.Token, 4);
         }
+        CancelledBatches();
+    }
+
+    /// <summary>A token that is requested before a step, and one that a run requests in it.</summary>
+    private static void CancelledBatches()
+    {
+        using (Batch batch = pipeline.CreateBatch())
+        using (Run one = Start(pipeline))
+        using (Run two = Start(pipeline))
+        using (var source = new CancellationTokenSource())
+        {
+            batch.Add(one);
+            batch.Add(two);
+            Check.Throws<OperationCanceledException>(() => batch.Step(new CancellationToken(true)));
+            Check.Same(one.GetTokens(), new[] { 3 });
+            Check.Equal(batch.Count, 2);
+            one.SetLogitsHook((logits, tokens) =>
+            {
+                source.Cancel();
+                return true;
+            });
+            IReadOnlyList<BatchStep> steps = batch.Step(source.Token);
+            Check.Equal(steps.Count, 2);
+            Check.That(steps[0].Error == null);
+            Check.Equal(steps[0].Event.Token, 4);
+            Check.Equal(steps[1].Error.Status, Status.Cancelled);
+            Check.Same(two.GetTokens(), new[] { 3 });
+            // The run stays, and goes on as if nothing had been.
+            Check.Equal(batch.Count, 2);
+            one.SetLogitsHook(null);
+            steps = batch.Step(CancellationToken.None);
+            Check.Equal(steps[0].Event.Token, 5);
+            Check.Equal(steps[1].Event.Token, 4);
+        }
     }
 
     private static void Forks()
