@@ -58,6 +58,9 @@ static void prefixes(oxp_options *options)
 {
     good(options, "prefix_cache_bytes", "0");
     good(options, "prefix_cache_bytes", "18446744073709551615");
+    good(options, "long_texts", "truncate");
+    good(options, "long_texts", "refuse");
+    bad(options, "long_texts", "cut", "\"truncate\" or \"refuse\"");
     bad(options, "prefix_cache_bytes", "-1", "prefix_cache_bytes");
     bad(options, "prefix_cache_bytes", "1MB", "prefix_cache_bytes");
     good(options, "memory_bytes", "1");
@@ -187,7 +190,7 @@ int main(void)
     prefixes(pipeline);
     unknown(pipeline, "backend.", "backend.NAME");
     unknown(pipeline, "backends",
-            "backend, backend.NAME, threads, variant, load_timeout_ms, prefix_cache_bytes, memory_bytes");
+            "backend, backend.NAME, threads, variant, load_timeout_ms, prefix_cache_bytes, memory_bytes, long_texts");
 
     good(run, "speculation", "off");
     good(run, "speculation", "prompt_lookup");

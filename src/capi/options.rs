@@ -85,6 +85,10 @@ pub const OXP_OPTIONS_SESSION: u32 = 2;
 ///                     of them (packed weights, constants). Opening that would go beyond fails with
 ///                     OXP_ERR_OUT_OF_MEMORY before the memory is taken. Default: no limit. What ONNX
 ///                     Runtime allocates on its own does not count
+///   "long_texts"      what oxp_pipeline_embed and oxp_pipeline_classify do with a text of more tokens
+///                     than the package reads of one (max_seq_length, the truncation of
+///                     tokenizer.json): "truncate", the default, reads the first of them; "refuse" is
+///                     an error
 pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 /// Options for oxp_run_create:
 ///   "max_tokens"      tokens to choose after each append; default: the package's limit. In a
@@ -432,6 +436,13 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
         "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
         "prefix_cache_bytes" => options.prefix_cache_bytes = number(key, value, 0, u64::MAX)?,
         "memory_bytes" => options.memory_bytes = Some(number(key, value, 1, u64::MAX)?),
+        "long_texts" => {
+            options.refuse_long_texts = match value {
+                "truncate" => false,
+                "refuse" => true,
+                _ => return Err(invalid(key, value, "\"truncate\" or \"refuse\"")),
+            };
+        }
         #[cfg(feature = "native")]
         DISABLE_PASSES => options.disabled_passes = disabled_passes(key, value)?,
         #[cfg(feature = "native")]
@@ -455,6 +466,7 @@ fn set_pipeline(settings: &mut PipelineSettings, key: &str, value: &str) -> Resu
                     "load_timeout_ms",
                     "prefix_cache_bytes",
                     "memory_bytes",
+                    "long_texts",
                     #[cfg(feature = "native")]
                     DISABLE_PASSES,
                     #[cfg(feature = "native")]

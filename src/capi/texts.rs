@@ -20,10 +20,13 @@ use super::strings::{NUL_TERMINATED, Out, array, copy_text, text};
 /// `count` strings, `text_lens` their lengths in bytes; NULL for text_lens means that all end with a
 /// NUL. `outputs` gets one output, "embeddings", float32 [count, width]; free it with
 /// oxp_outputs_free. Texts are run together, padded, where the graph takes a mask and any number of
-/// them, with the results of each alone. `cancel` may be NULL.
+/// them, with the results of each alone. Of a text with more tokens than the package says that are
+/// read (max_seq_length of a sentence-transformers folder or of the section, else the truncation of
+/// tokenizer.json) the first are read, special tokens included; see the option "long_texts" of
+/// pipelines. `cancel` may be NULL.
 ///
-/// Errors: OXP_ERR_INVALID_ARGUMENT (the package does not say how, a text has more tokens than the
-/// model takes), OXP_ERR_INVALID_STATE (a text without tokens), OXP_ERR_UNSUPPORTED (no tokenizer),
+/// Errors: OXP_ERR_INVALID_ARGUMENT (the package does not say how; it says no such number, and a text
+/// has more tokens than the model takes), OXP_ERR_INVALID_STATE (a text without tokens), OXP_ERR_UNSUPPORTED (no tokenizer),
 /// OXP_ERR_TOKENIZER, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
 /// OXP_ERR_INVALID_UTF8, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
 #[unsafe(no_mangle)]

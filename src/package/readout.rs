@@ -1,13 +1,14 @@
 //! What becomes of the output of a package that runs once over a text: a vector, or classes.
 //!
 //! A sentence-transformers folder says how in `modules.json`, which lists a Transformer and then
-//! perhaps a Pooling, with its `config.json`, and a Normalize. A classifier's `config.json` names its
+//! perhaps a Pooling, with its `config.json`, and a Normalize; `sentence_bert_config.json` has the
+//! `max_seq_length` that texts are cut off at. A classifier's `config.json` names its
 //! classes in `id2label` and how they exclude each other in `problem_type`. Our own format says it in
-//! the sections `embedding` (`pooling`, `normalize`) and `classifier` (`labels`, `activation`).
+//! the sections `embedding` (`pooling`, `normalize`, `max_seq_length`) and `classifier` (`labels`, `activation`).
 
 use crate::component::TEXT_LIMIT;
 
-use super::document::{Cursor, Document};
+use super::document::{Cursor, Document, Fields};
 use super::files::PackageFiles;
 use super::{PackageError, PackageErrorKind};
 
@@ -17,6 +18,8 @@ pub(crate) enum Readout {
     Embedding {
         pooling: Pooling,
         normalize: bool,
+        /// Tokens that are read of a text, special ones included, if the package says it.
+        max_tokens: Option<usize>,
     },
     Classes {
         /// Empty where they have no names.
@@ -86,6 +89,8 @@ impl Activation {
 
 /// The most classes that a package may name.
 const MOST_LABELS: u64 = 1 << 20;
+/// The most tokens that a package may read of a text.
+const MOST_TOKENS: u64 = 1 << 30;
 
 /// What our own format's metadata says.
 pub(super) fn of_metadata(document: &Document) -> Result<Option<Readout>, PackageError> {
@@ -97,10 +102,12 @@ pub(super) fn of_metadata(document: &Document) -> Result<Option<Readout>, Packag
             .required("pooling", "mean, cls, last_token, ...")?
             .one_of(&Pooling::NAMES)?;
         let normalize = fields.get("normalize").map(|at| at.bool()).transpose()?;
+        let max_tokens = max_seq_length(&mut fields)?;
         fields.finish();
         return Ok(Some(Readout::Embedding {
             pooling,
             normalize: normalize.unwrap_or(false),
+            max_tokens,
         }));
     }
     let Some(at) = fields.get("classifier") else {
@@ -184,13 +191,23 @@ pub(super) fn of_hugging_face(
 fn of_modules(files: &PackageFiles, document: &Document) -> Result<Readout, PackageError> {
     let mut pooling = Pooling::None;
     let mut normalize = false;
+    let mut max_tokens = None;
     for module in document.root().items()? {
         let mut fields = module.fields()?;
         let kind = fields.required("type", "the name of a module's class")?;
         let path = fields.text("path")?.unwrap_or_default();
         fields.skip(&["idx", "name"]);
         match kind.text()?.rsplit('.').next().unwrap_or_default() {
-            "Transformer" => {}
+            "Transformer" => {
+                let name = match path {
+                    "" => "sentence_bert_config.json".to_owned(),
+                    path => format!("{path}/sentence_bert_config.json"),
+                };
+                if let Some(found) = files.read_optional(&name, TEXT_LIMIT)? {
+                    let config = Document::from_json(&found.label, (*found.bytes).as_ref())?;
+                    max_tokens = max_seq_length(&mut config.root().fields()?)?;
+                }
+            }
             "Normalize" => normalize = true,
             "Pooling" => {
                 let name = match path {
@@ -208,7 +225,18 @@ fn of_modules(files: &PackageFiles, document: &Document) -> Result<Readout, Pack
             }
         }
     }
-    Ok(Readout::Embedding { pooling, normalize })
+    Ok(Readout::Embedding {
+        pooling,
+        normalize,
+        max_tokens,
+    })
+}
+
+/// Where texts are cut off.
+fn max_seq_length(fields: &mut Fields<'_>) -> Result<Option<usize>, PackageError> {
+    let at = fields.get("max_seq_length");
+    let most = at.map(|at| at.count_up_to(1, MOST_TOKENS)).transpose()?;
+    Ok(most.and_then(|most| usize::try_from(most).ok()))
 }
 
 fn pooling_of(config: &Document) -> Result<Pooling, PackageError> {

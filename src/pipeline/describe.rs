@@ -88,8 +88,13 @@ fn joins_runs(pipeline: &Pipeline) -> Vec<&str> {
 fn readout(pipeline: &Pipeline) -> Value {
     match &pipeline.shared().readout {
         None => Value::Null,
-        Some(Readout::Embedding { pooling, normalize }) => {
-            json!({ "embedding": { "pooling": pooling.name(), "normalize": normalize } })
+        Some(Readout::Embedding {
+            pooling,
+            normalize,
+            max_tokens,
+        }) => {
+            let pooling = pooling.name();
+            json!({ "embedding": { "pooling": pooling, "normalize": normalize, "max_seq_length": max_tokens } })
         }
         Some(Readout::Classes { labels, activation }) => {
             json!({ "classifier": { "labels": labels, "activation": activation.name() } })

@@ -58,6 +58,9 @@ pub struct PipelineOptions {
     /// of what the native runtime makes of them, packed weights and constants. `None` is no limit. What
     /// ONNX Runtime allocates on its own is not known to us and does not count.
     pub memory_bytes: Option<u64>,
+    /// Whether a text that a vector or classes are made of is refused where it has more tokens than
+    /// the package cuts texts off at.
+    pub refuse_long_texts: bool,
 }
 
 /// How far loading is; given before each component and once at the end.
@@ -102,6 +105,7 @@ pub(super) struct PipelineShared {
     pub identity: Identity,
     pub prefixes: Prefixes,
     pub readout: Option<Readout>,
+    pub refuse_long_texts: bool,
     /// Of each component, whether its session runs several calls as one.
     pub joins_calls: Vec<bool>,
     pub sessions: Vec<SharedSession>,
@@ -209,14 +213,7 @@ impl Pipeline {
             }
             opened.push(component);
         }
-        let pipeline = Self::assemble(
-            runtime,
-            &package,
-            opened,
-            &models,
-            options.prefix_cache_bytes,
-            control,
-        )?;
+        let pipeline = Self::assemble(runtime, &package, opened, &models, options, control)?;
         // The last report: nothing is left to do, and nothing has been given out.
         report(names.len())?;
         check_control(control)?;
@@ -267,7 +264,15 @@ impl Pipeline {
             .iter()
             .map(|component| identity::of_ports(component.session.io()))
             .collect();
-        Self::assemble(runtime, &package, opened, &ports, 0, &RunControl::default())
+        let options = PipelineOptions::default();
+        Self::assemble(
+            runtime,
+            &package,
+            opened,
+            &ports,
+            &options,
+            &RunControl::default(),
+        )
     }
 
     /// Puts sessions and the package's texts together: those of its components, and that of its head.
@@ -277,7 +282,7 @@ impl Pipeline {
         package: &Package,
         mut opened: Vec<OpenedComponent>,
         models: &[u128],
-        prefix_cache_bytes: u64,
+        options: &PipelineOptions,
         control: &RunControl,
     ) -> Result<Self, PipelineError> {
         check_control(control)?;
@@ -383,8 +388,9 @@ impl Pipeline {
             no_head,
             spec,
             identity,
-            prefixes: Prefixes::new(prefix_cache_bytes),
+            prefixes: Prefixes::new(options.prefix_cache_bytes),
             readout: package.readout.clone(),
+            refuse_long_texts: options.refuse_long_texts,
             joins_calls,
             components,
             package: info,

@@ -2,7 +2,8 @@
 //!
 //! Texts are encoded with the tokenizer's special tokens, padded to the longest, and run together, as
 //! many as come to [`MOST_TOGETHER`] tokens, where the graph takes a mask and any number of texts; else
-//! one by one. A vector is what the package
+//! one by one. A text of more tokens than the package says, in `max_seq_length` or in the truncation of
+//! `tokenizer.json`, is cut off there, unless the host would rather have an error. A vector is what the package
 //! says of the outputs of its tokens, padding left out; see `package::readout`.
 
 use crate::component::{
@@ -55,7 +56,9 @@ impl Pipeline {
     /// The vector of each text, as the package says that they are made.
     pub fn embed(&self, texts: &[&str], control: &RunControl) -> Result<TextRows, PipelineError> {
         let (pooling, normalize) = match &self.shared().readout {
-            Some(Readout::Embedding { pooling, normalize }) => (*pooling, *normalize),
+            Some(Readout::Embedding {
+                pooling, normalize, ..
+            }) => (*pooling, *normalize),
             _ => return Err(self.no_readout("embed", "how its outputs become a vector").into()),
         };
         let pools = pooling != Pooling::None;
@@ -196,12 +199,24 @@ impl Pipeline {
         let shared = self.shared();
         let tokenizer = shared.tokenizer.as_ref().ok_or(RequestError::NoTokenizer)?;
         let mut encoded = Vec::with_capacity(texts.len());
+        let limit = shared
+            .spec
+            .context_length
+            .and_then(|limit| usize::try_from(limit).ok());
+        let said = match &shared.readout {
+            Some(Readout::Embedding { max_tokens, .. }) => *max_tokens,
+            _ => None,
+        };
+        let said = said.or(tokenizer.max_length());
+        // The model takes no more, whatever the package cuts off at.
+        let cut = said.map(|said| limit.map_or(said, |limit| said.min(limit)));
+        let refused = shared.refuse_long_texts;
+        let limit = if refused { cut.or(limit) } else { limit };
         for text in texts {
-            let ids = tokenizer.encode(text, true)?;
-            let limit = shared
-                .spec
-                .context_length
-                .and_then(|limit| usize::try_from(limit).ok());
+            let ids = match cut.filter(|_| !refused) {
+                Some(most) => tokenizer.encode_up_to(text, most)?,
+                None => tokenizer.encode(text, true)?,
+            };
             match limit {
                 _ if ids.is_empty() => return Err(RequestError::NoTokens.into()),
                 Some(limit) if ids.len() > limit => {

@@ -2,6 +2,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use tokenizers::{PostProcessor, TruncationDirection, TruncationParams};
 
 use crate::component::{TEXT_LIMIT, TOKENIZER_LIMIT, read_regular};
 use crate::panics::contain;
@@ -38,6 +39,8 @@ impl SpecialTokens {
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     special: SpecialTokens,
+    /// What the file says of texts that are too long.
+    truncation: Option<TruncationParams>,
 }
 
 impl Tokenizer {
@@ -72,6 +75,7 @@ impl Tokenizer {
         // What a training script left in the file is for batches: here a text is encoded
         // as it is.
         inner.with_padding(None);
+        let truncation = inner.get_truncation().cloned();
         inner
             .with_truncation(None)
             .map_err(|error| bad(error.to_string()))?;
@@ -84,7 +88,11 @@ impl Tokenizer {
             }
             None => SpecialTokens::default(),
         };
-        Ok(Arc::new(Tokenizer { inner, special }))
+        Ok(Arc::new(Tokenizer {
+            inner,
+            special,
+            truncation,
+        }))
     }
 
     /// Token ids of `text`. With `add_special` the tokenizer's template adds its tokens
@@ -92,13 +100,28 @@ impl Tokenizer {
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>, TextError> {
         let encode_error = |message: String| TextError::Encode { message };
         let encoding = guarded(|| self.inner.encode_fast(text, add_special)).map_err(encode_error)?;
-        encoding
-            .get_ids()
-            .iter()
-            .map(|&id| {
-                i32::try_from(id).map_err(|_| encode_error(format!("token id {id} is above 2^31 - 1")))
-            })
-            .collect()
+        ids_of(&encoding)
+    }
+
+    /// The most tokens that the file says a text has for the model.
+    pub fn max_length(&self) -> Option<usize> {
+        self.truncation.as_ref().map(|truncation| truncation.max_length)
+    }
+
+    /// The same with the template's special tokens, and of the text itself no more than there is
+    /// room for beside them in `most` tokens: its first, unless the file says its last.
+    pub fn encode_up_to(&self, text: &str, most: usize) -> Result<Vec<i32>, TextError> {
+        let direction = self.truncation.as_ref().map(|truncation| truncation.direction);
+        let encoding = guarded(|| {
+            let mut encoding = self.inner.encode_fast(text, false)?;
+            let added = self.inner.get_post_processor();
+            let added = added.map_or(0, |processor| processor.added_tokens(false));
+            let room = most.saturating_sub(added);
+            encoding.truncate(room, 0, direction.unwrap_or(TruncationDirection::Right));
+            self.inner.post_process(encoding, None, true)
+        });
+        let encoding = encoding.map_err(|message| TextError::Encode { message })?;
+        ids_of(&encoding)
     }
 
     /// Text of `ids`; with `skip_special`, without the special tokens. An id outside of
@@ -170,6 +193,15 @@ impl Tokenizer {
     pub(super) fn decode_known(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {
         guarded(|| self.inner.decode(ids, skip_special)).map_err(|message| TextError::Decode { message })
     }
+}
+
+fn ids_of(encoding: &tokenizers::Encoding) -> Result<Vec<i32>, TextError> {
+    let id = |&id: &u32| {
+        i32::try_from(id).map_err(|_| TextError::Encode {
+            message: format!("token id {id} is above 2^31 - 1"),
+        })
+    };
+    encoding.get_ids().iter().map(id).collect()
 }
 
 /// Calls the `tokenizers` crate, which panics on some files that it has accepted (a `Strip`
