@@ -325,10 +325,6 @@ fn a_section_that_is_wrong_is_an_error_that_says_where() {
             "no input \"hidden_states\"",
         ),
         (
-            package(MTP).replace("        kv_inputs: [past]\n        kv_outputs: [present]\n", ""),
-            "cache",
-        ),
-        (
             package(MTP).replace("hidden_output: own", "hidden_output: logits"),
             "[1, sequence, 2]",
         ),
