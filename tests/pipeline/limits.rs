@@ -7,7 +7,7 @@ use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, PipelineOptions, Run,
 
 use super::fake::{Fake, continuation, float_tensor, io, open};
 use super::genai::{DECODER, decoder_files};
-use super::tiny::{backends, open_with};
+use super::tiny::{Decoder, backends, open_with};
 
 fn assert_refused(error: &PipelineError, words: &[&str]) {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
@@ -174,4 +174,29 @@ fn graphs_nested_beyond_reason_are_refused_by_every_reader() {
         }
     };
     small.spawn(test).unwrap().join().unwrap();
+}
+
+#[test]
+fn caches_of_absurd_sizes_are_refused() {
+    let large = "1152921504606846976";
+    for sizes in [[large, "1"], ["1", large], [large, large]] {
+        let decoder = Decoder {
+            sizes,
+            ..Decoder::default()
+        };
+        let mut files = decoder_files(DECODER);
+        files.last_mut().unwrap().1 = decoder.encode();
+        for backend in backends() {
+            let options = PipelineOptions {
+                backend: Some(backend),
+                ..PipelineOptions::default()
+            };
+            let generated = open_with(&files, &options).and_then(|pipeline| {
+                let mut run = Run::new(&pipeline, &RunSettings::default())?;
+                run.append_tokens(&[3, 5, 2])?;
+                run.step(&RunControl::default())
+            });
+            assert!(generated.is_err(), "{backend} {sizes:?}");
+        }
+    }
 }
