@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(init: oxpipe_fuzz::start(), |data: &[u8]| oxpipe_fuzz::saved_state::run(data));

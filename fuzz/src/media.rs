@@ -1,0 +1,21 @@
+//! Decoders of images and sound.
+
+use oxpipe::media::Work;
+use oxpipe::media::audio::Sound;
+use oxpipe::media::image::RgbImage;
+
+use crate::input::control;
+
+pub fn image(data: &[u8]) {
+    let work = Work::new(&control());
+    if let Ok(image) = RgbImage::decode(data, &work) {
+        assert_eq!(image.bytes().len(), image.width() * image.height() * 3);
+    }
+}
+
+pub fn audio(data: &[u8]) {
+    let work = Work::new(&control());
+    if let Ok(sound) = Sound::decode(data, &work) {
+        assert!(sound.rate() > 0);
+    }
+}
