@@ -31,6 +31,7 @@ pub mod infer;
 mod joined;
 mod kernels;
 mod loaded;
+mod meeting;
 mod model;
 pub mod node;
 pub mod operator;

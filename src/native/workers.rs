@@ -28,18 +28,20 @@
 //!   processor's looking ahead.
 //! - Nothing is allocated for a region.
 
-use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::{JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::panics::{Panic, contain};
 
 use super::ending;
+use super::meeting::{
+    AtomicBool, AtomicU64, AtomicUsize, Builder, JoinHandle, Mutex, MutexGuard, Slot, Thread, current, park,
+    spin,
+};
 
 /// How long a thread looks for the next region before it sleeps, and a caller for the end of
 /// its region.
@@ -307,10 +309,7 @@ impl Crew {
         let start = |index: usize| {
             let shared = shared.clone();
             let name = format!("oxpipe-{}", index + 1);
-            std::thread::Builder::new()
-                .name(name)
-                .spawn(move || shared.work(index))
-                .ok()
+            Builder::new().name(name).spawn(move || shared.work(index)).ok()
         };
         let threads = without_signals(|| (0..threads - 1).map_while(start).collect());
         Crew {
@@ -378,7 +377,7 @@ struct Shared {
     shares: Vec<Share>,
     /// What to run. Written by the caller of a region while there are no tickets, read by who has
     /// taken one of its tickets: until that part is done the region goes on.
-    part: UnsafeCell<*const Part<'static>>,
+    part: Slot<*const Part<'static>>,
     /// A part has panicked: what is left need not be run.
     failed: AtomicBool,
     /// The first panic of a thread of the team.
@@ -440,7 +439,7 @@ impl Shared {
             tickets: AtomicU64::new(0),
             unfinished: AtomicUsize::new(0),
             shares: (0..=threads).map(|_| Share::default()).collect(),
-            part: UnsafeCell::new(std::ptr::from_ref::<Part<'static>>(&nothing)),
+            part: Slot::new(std::ptr::from_ref::<Part<'static>>(&nothing)),
             failed: AtomicBool::new(false),
             panic: Mutex::new(None),
             sleeper: Mutex::new(None),
@@ -508,7 +507,7 @@ impl Shared {
             if !self.failed.load(Ordering::Relaxed) {
                 // SAFETY: a ticket of the region is taken and its part is not done, so the caller
                 // still waits in `Region::run`, which borrows what the pointer points to.
-                let part = unsafe { &**self.part.get() };
+                let part = unsafe { &*self.part.read() };
                 if let Err(panic) = contain(|| part(index, lane)) {
                     self.failed.store(true, Ordering::Relaxed);
                     lock(&self.panic).get_or_insert(panic);
@@ -543,33 +542,15 @@ impl Shared {
             asleep.store(true, Ordering::SeqCst);
             // Who publishes a region looks at `asleep` after it, so one of the two sees the other.
             while !self.is_wanted(lane) && !self.over.load(Ordering::SeqCst) {
-                std::thread::park();
+                park();
             }
             asleep.store(false, Ordering::SeqCst);
         }
     }
 }
 
-/// Looks at `ready` for a while; whether it was.
-fn spin(ready: impl Fn() -> bool) -> bool {
-    const LOOKS: usize = 64;
-    let mut since = None;
-    loop {
-        for _ in 0..LOOKS {
-            if ready() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        let since: &Instant = since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= SPIN {
-            return false;
-        }
-    }
-}
-
 /// Nothing panics under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -610,7 +591,7 @@ impl Region<'_> {
         let lent: *const Part<'static> = unsafe { std::mem::transmute(std::ptr::from_ref(part)) };
         // SAFETY: this thread has the region, and those before it have no ticket left and no part
         // that is not done, so nobody reads.
-        unsafe { *shared.part.get() = lent };
+        unsafe { shared.part.write(lent) };
         shared.failed.store(false, Ordering::Relaxed);
         let lanes = limit.min(parts as usize).clamp(1, shared.shares.len());
         shared.deal(parts as usize, lanes);
@@ -648,10 +629,10 @@ impl Region<'_> {
         if spin(is_done) {
             return;
         }
-        *lock(&shared.sleeper) = Some(std::thread::current());
+        *lock(&shared.sleeper) = Some(current());
         shared.caller_sleeps.store(true, Ordering::SeqCst);
         while !is_done() {
-            std::thread::park();
+            park();
         }
         shared.caller_sleeps.store(false, Ordering::SeqCst);
         *lock(&shared.sleeper) = None;
@@ -667,7 +648,7 @@ impl Drop for Done<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
