@@ -216,6 +216,7 @@ fn compile(name: &str, source: &Path, standard: Standard, flags: &[&str], link: 
             .arg("-o")
             .arg(&exe)
             .args(flags)
+            .args(sanitizer_flags())
             .args(link)
             .args(["-lpthread", "-ldl", "-lm"]);
         compiler::run(&mut command, &format!("compiling {program}"));
@@ -227,11 +228,48 @@ fn compile(name: &str, source: &Path, standard: Standard, flags: &[&str], link: 
     }
 }
 
+/// How scripts/sanitizers.sh has the programs checked: compiled with sanitizers, or run under valgrind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Checker {
+    Sanitizers,
+    Valgrind,
+}
+
+fn checker() -> Option<Checker> {
+    match std::env::var("OXP_CHECK_PROGRAMS").ok()?.as_str() {
+        "sanitizers" => Some(Checker::Sanitizers),
+        "valgrind" => Some(Checker::Valgrind),
+        other => panic!("OXP_CHECK_PROGRAMS is \"sanitizers\" or \"valgrind\", not \"{other}\""),
+    }
+}
+
+fn sanitizer_flags() -> &'static [&'static str] {
+    match checker() {
+        Some(Checker::Sanitizers) => &[
+            "-fsanitize=address,undefined",
+            "-fno-sanitize-recover=all",
+            "-fno-omit-frame-pointer",
+        ],
+        _ => &[],
+    }
+}
+
 impl Program {
     /// A command that runs the program in an environment of its own: only what it is given.
     pub fn command(&self) -> Command {
+        if checker() == Some(Checker::Valgrind) {
+            return self.under_valgrind();
+        }
         let mut command = Command::new(&self.exe);
         command.env_clear().current_dir(&self.scratch);
+        if checker() == Some(Checker::Sanitizers) {
+            let leaks = concat!(
+                "suppressions=",
+                env!("CARGO_MANIFEST_DIR"),
+                "/capi_tests/leaks.supp"
+            );
+            command.env("LSAN_OPTIONS", format!("{leaks}:print_suppressions=0"));
+        }
         command
     }
 
