@@ -41,6 +41,7 @@ step "download crates" cargo fetch --locked
 native=(--no-default-features --features native)
 ort=(--no-default-features --features ort)
 
+step "dependencies" python3 scripts/check_dependencies.py
 step "lints" cargo clippy --locked --all-targets -- -D warnings
 step "lints, native only" cargo clippy --locked --all-targets "${native[@]}" -- -D warnings
 step "lints, ONNX Runtime only" cargo clippy --locked --all-targets "${ort[@]}" -- -D warnings
@@ -77,6 +78,8 @@ step "tests, ONNX Runtime only" "${unoptimised[@]}" "${ort[@]}" -- --skip answer
 remove_test_programs
 step "release build" finish_release_build
 step "tests" cargo test --locked --test '*'
+step "threads at once" cargo run --locked --quiet --example stress -- threads 5
+step "orders of threads" scripts/sanitizers.sh orders
 
 printf '\nEvery test passed in %d:%02d.\n' $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60))
 [ -z "$left_out" ] || echo "$left_out"
