@@ -17,13 +17,14 @@ impl Run {
     /// Fails only where memory does.
     pub fn fork(&mut self) -> Result<Run, PipelineError> {
         self.forget_ahead()?;
+        let account = self.settings.memory_account();
         Ok(Run {
             pipeline: self.pipeline.clone(),
             settings: self.settings.clone(),
             stop: self.stop.clone(),
             transcript: self.transcript.clone(),
             constrained: self.constrained.clone(),
-            pool: self.pool.fork(self.settings.memory_bytes),
+            pool: self.pool.fork(account.clone()),
             activity: self.activity.clone(),
             media: self.media.clone(),
             ran: self.ran,
@@ -44,7 +45,7 @@ impl Run {
             sampler: self.sampler.fork(),
             beams: self.beams,
             sequences: self.sequences.clone(),
-            ahead: self.ahead.fork()?,
+            ahead: self.ahead.fork(account)?,
         })
     }
 }

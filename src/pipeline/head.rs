@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::component::{Backend, Dim, RunControl, TensorView};
+use crate::component::{Backend, Dim, MemoryAccount, RunControl, TensorView};
 use crate::generation::greedy;
 use crate::package::{HeadPackage, HeadSpec, PipelineSpec, TokenLoop};
 use crate::runtime::{LogLevel, OpenedComponent, Runtime};
@@ -97,13 +97,13 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// `None` where the package has no head.
-    pub fn new(pipeline: &Pipeline) -> Result<Option<Head>, PipelineError> {
+    /// `None` where the package has no head. Its memory counts for the account of the run.
+    pub fn new(pipeline: &Pipeline, account: Option<MemoryAccount>) -> Result<Option<Head>, PipelineError> {
         let Some(model) = pipeline.shared().head.as_ref() else {
             return Ok(None);
         };
         Ok(Some(Head {
-            pool: Pool::new(&model.spec.spec)?,
+            pool: Pool::new(&model.spec.spec, account)?,
             pipeline: pipeline.clone(),
             base: 0,
             tokens: Vec::new(),
@@ -114,10 +114,10 @@ impl Head {
         }))
     }
 
-    pub fn fork(&mut self) -> Head {
+    pub fn fork(&mut self, account: Option<MemoryAccount>) -> Head {
         Head {
             pipeline: self.pipeline.clone(),
-            pool: self.pool.fork(),
+            pool: self.pool.fork(account),
             base: self.base,
             tokens: self.tokens.clone(),
             waiting: self.waiting.clone(),

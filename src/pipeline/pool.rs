@@ -116,9 +116,8 @@ pub(super) struct Span<'t> {
 }
 
 impl Pool {
-    /// The values of a run that may take as many bytes of memory.
-    pub fn new(spec: &PipelineSpec, most_bytes: Option<u64>) -> Result<Self, PipelineError> {
-        let account = account(most_bytes);
+    /// The values of a run, whose memory counts for an account if there is one.
+    pub fn new(spec: &PipelineSpec, account: Option<MemoryAccount>) -> Result<Self, PipelineError> {
         let _entered = EnteredAccount::new(account.clone());
         let values = |count: usize| std::iter::repeat_with(Value::default).take(count).collect();
         let mut pool = Pool {
@@ -146,7 +145,7 @@ impl Pool {
     /// A pool of the same values, between steps. Nothing is copied: what either pool writes it
     /// writes into memory of its own, and a cache takes its rows there first. That memory counts for
     /// the new pool, what they share for the one that made it.
-    pub fn fork(&mut self, most_bytes: Option<u64>) -> Pool {
+    pub fn fork(&mut self, account: Option<MemoryAccount>) -> Pool {
         let fork = |cache: &Option<Cache>| cache.as_ref().map(Cache::fork);
         let caches = self.caches.iter();
         Pool {
@@ -158,8 +157,13 @@ impl Pool {
             states: self.states.fork(),
             pictures: self.pictures.clone(),
             scratch: Scratch::default(),
-            account: account(most_bytes),
+            account,
         }
+    }
+
+    /// What its memory counts for.
+    pub fn account(&self) -> Option<MemoryAccount> {
+        self.account.clone()
     }
 
     /// Charges what this thread makes to the run, until the guard is dropped.
@@ -681,10 +685,6 @@ impl<'p> Values<'p> {
             InputSource::Request { .. } => values.requests.get(input)?.view().or_else(made),
         }
     }
-}
-
-fn account(most_bytes: Option<u64>) -> Option<MemoryAccount> {
-    most_bytes.map(|limit| MemoryAccount::new("the run", "memory_bytes", limit))
 }
 
 fn caches_in_place(component: &ComponentSpec) -> Vec<Option<Cache>> {

@@ -146,10 +146,11 @@ impl Run {
         let (sampler, beams) = sampler(settings, spec)?;
         refuse_beams(settings.speculation, beams.as_ref())?;
         let max_tokens = settings.max_tokens.or(spec.max_tokens);
-        let mut pool = Pool::new(spec, settings.memory_bytes)?;
+        let mut pool = Pool::new(spec, settings.memory_account())?;
         for (iteration, steps) in spec.iterations.iter().zip(&steps) {
             pool.states.start_as_noise(iteration, steps.starts_as_noise());
         }
+        let ahead = Ahead::new(pipeline, settings, pool.account())?;
         Ok(Run {
             pipeline: pipeline.clone(),
             settings: settings.clone(),
@@ -193,7 +194,7 @@ impl Run {
             steps,
             next_step: None,
             finished: None,
-            ahead: Ahead::new(pipeline, settings)?,
+            ahead,
         })
     }
 

@@ -1,5 +1,6 @@
 //! How a run generates, and which of that fits a package.
 
+use crate::component::MemoryAccount;
 use crate::generation::{Beams, OptionError, SAMPLING_OPTIONS, Sampler, SamplingOptions};
 use crate::package::{ComponentSpec, PipelineSpec};
 use crate::text::DEFAULT_JSON_WHITESPACE;
@@ -130,6 +131,14 @@ impl RunSettings {
             named.push((option.name, shown(&option.to_json(&mut sampling))));
         }
         named
+    }
+}
+
+impl RunSettings {
+    /// What a run's memory counts for, if it has a limit.
+    pub(super) fn memory_account(&self) -> Option<MemoryAccount> {
+        let limit = self.memory_bytes?;
+        Some(MemoryAccount::new("the run", "memory_bytes", limit))
     }
 }
 

@@ -15,7 +15,7 @@
 
 use std::time::Instant;
 
-use crate::component::RunControl;
+use crate::component::{MemoryAccount, RunControl};
 use crate::generation::{Beams, SamplingOptions, prompt_lookup};
 use crate::package::{ComponentSpec, TokenLoop};
 
@@ -54,9 +54,14 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    pub fn new(pipeline: &Pipeline, settings: &RunSettings) -> Result<Ahead, PipelineError> {
+    /// What it needs for guesses counts for the account of the run.
+    pub fn new(
+        pipeline: &Pipeline,
+        settings: &RunSettings,
+        account: Option<MemoryAccount>,
+    ) -> Result<Ahead, PipelineError> {
         let head = match settings.speculation {
-            Speculation::Head => Head::new(pipeline)?.map(Box::new),
+            Speculation::Head => Head::new(pipeline, account)?.map(Box::new),
             _ => None,
         };
         Ok(Ahead {
@@ -70,11 +75,11 @@ impl Ahead {
         self.head.as_ref().map_or(0, |head| head.cache_bytes())
     }
 
-    pub fn fork(&mut self) -> Result<Ahead, PipelineError> {
+    pub fn fork(&mut self, account: Option<MemoryAccount>) -> Result<Ahead, PipelineError> {
         let draft = self.draft.as_mut().map(|draft| draft.fork()).transpose()?;
         Ok(Ahead {
             draft: draft.map(Box::new),
-            head: self.head.as_mut().map(|head| Box::new(head.fork())),
+            head: self.head.as_mut().map(|head| Box::new(head.fork(account))),
             is_impossible: self.is_impossible,
             ..Ahead::default()
         })
