@@ -294,8 +294,8 @@ mod tests {
                     assert!(!block.is_null() && block.addr().is_multiple_of(layout.align()));
                     let bytes = std::slice::from_raw_parts_mut(block, layout.size());
                     assert!(bytes.iter().all(|&byte| byte == 0));
-                    bytes.fill(index as u8 + 1);
-                    blocks.push((block, layout, index as u8 + 1));
+                    bytes.fill((index as u8).wrapping_add(1));
+                    blocks.push((block, layout, (index as u8).wrapping_add(1)));
                 }
                 for (index, (block, layout, byte)) in blocks.iter_mut().enumerate() {
                     if index % 3 == round {

@@ -128,13 +128,14 @@ mod tests {
     use super::*;
 
     fn message(field: u8, content: &[u8]) -> Vec<u8> {
-        let mut len = content.len();
-        let mut bytes = vec![field << 3 | 2];
-        while len > 0x7F {
-            bytes.push(len as u8 | 0x80);
-            len >>= 7;
+        let mut bytes = Vec::new();
+        for mut number in [usize::from(field) << 3 | 2, content.len()] {
+            while number > 0x7F {
+                bytes.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            bytes.push(number as u8);
         }
-        bytes.push(len as u8);
         bytes.extend(content);
         bytes
     }
