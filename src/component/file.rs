@@ -21,6 +21,10 @@ pub const TOKENIZER_LIMIT: u64 = 256 << 20;
 
 /// The bytes of a file, mapped or read as a whole.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "native"),
+    expect(dead_code, reason = "only the native runtime looks for changes")
+)]
 pub struct MappedFile {
     bytes: FileBytes,
     file: File,

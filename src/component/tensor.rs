@@ -7,7 +7,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use super::{Charge, DataType, Refused};
+#[cfg(feature = "native")]
+use super::Refused;
+use super::{Charge, DataType};
 
 /// Dims of a tensor. Ranks up to 6 need no heap.
 pub type Shape = SmallVec<[i64; 6]>;
@@ -259,6 +261,10 @@ pub struct AlignedBytes {
     len: usize,
     capacity: usize,
     /// What it counts for, see [`MemoryAccount`](super::MemoryAccount).
+    #[cfg_attr(
+        not(feature = "native"),
+        expect(dead_code, reason = "kept until it is dropped")
+    )]
     charge: Option<Charge>,
 }
 
@@ -305,6 +311,7 @@ impl AlignedBytes {
 
     /// Makes it count for the account that this thread is in, and no other; an error if that has
     /// too little left. For buffers that serve one after the other.
+    #[cfg(feature = "native")]
     pub(crate) fn charge_entered(&mut self) -> Result<(), Refused> {
         self.charge = None;
         self.charge = Charge::of_entered(self.capacity)?;
@@ -312,6 +319,7 @@ impl AlignedBytes {
     }
 
     /// Makes it count for nobody: it is kept for whoever needs it next.
+    #[cfg(feature = "native")]
     pub(crate) fn uncharge(&mut self) {
         self.charge = None;
     }
