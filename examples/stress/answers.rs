@@ -164,7 +164,8 @@ impl Question {
         while run.finished().is_none() {
             match run.generate(control, &mut |_, _| ControlFlow::Continue(())) {
                 Err(error) if is_cancelled(&error) => again(),
-                other => drop(other?),
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
             }
         }
         Ok(())
@@ -175,7 +176,8 @@ fn step(run: &mut Run, control: &RunControl, again: &dyn Fn()) -> Result<(), Fai
     loop {
         match run.step(control) {
             Err(error) if is_cancelled(&error) => again(),
-            other => return Ok(drop(other?)),
+            Err(error) => return Err(error.into()),
+            Ok(_) => return Ok(()),
         }
     }
 }

@@ -34,7 +34,7 @@ pipeline:
 fn decoder() -> Vec<u8> {
     let mut random = Random(7);
     let mut weights = |name: &str, rows: usize, columns: usize, scale: f32| {
-        let weight = |_| ((random.next() >> 40) as f32 / (1 << 23) as f32 - 1.0) * scale;
+        let weight = |_| ((random.draw() >> 40) as f32 / (1 << 23) as f32 - 1.0) * scale;
         let values: Vec<f32> = (0..rows * columns).map(weight).collect();
         Tensor::floats(name, &[rows as i64, columns as i64], &values)
     };
