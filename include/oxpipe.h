@@ -351,6 +351,10 @@
  *                     of them (packed weights, constants). Opening that would go beyond fails with
  *                     OXP_ERR_OUT_OF_MEMORY before the memory is taken. Default: no limit. What ONNX
  *                     Runtime allocates on its own does not count
+ *   "long_texts"      what oxp_pipeline_embed and oxp_pipeline_classify do with a text of more tokens
+ *                     than the package reads of one (max_seq_length, the truncation of
+ *                     tokenizer.json): "truncate", the default, reads the first of them; "refuse" is
+ *                     an error
  */
 #define OXP_OPTIONS_PIPELINE 3
 
@@ -399,12 +403,15 @@
  *   "json_whitespace" white-space characters that a constraint allows in a row between the parts
  *                     of JSON, 0 to 1000; default 32. Without a bound some models go on with
  *                     white space for ever
- *   "speculation"     "off" (the default), or "prompt_lookup": what followed the last tokens when
- *                     they were there before is fed behind them and kept as far as it is what the
- *                     run chooses. The tokens are the same, in fewer passes where a prompt is quoted.
- *                     See also oxp_run_set_draft. An error for packages whose caches do not go back
+ *   "speculation"     "off" (the default), or who guesses tokens, which are fed behind the last one
+ *                     and kept as far as they are what the run chooses. The tokens are the same, in
+ *                     fewer passes where guesses are right. "prompt_lookup": what followed the last
+ *                     tokens when they were there before. "head": the package's own head, an error
+ *                     for packages without one. See also oxp_run_set_draft. An error for packages
+ *                     whose caches do not go back
  *   "speculation_tokens"
- *                     the most tokens that are guessed for a pass, 1 to 7; default 4
+ *                     the most tokens that are guessed for a pass, 1 to 7; default: what the package
+ *                     says of its head, where that guesses, else 4
  *   "memory_bytes"    bytes of memory that the run may take, 1 to 2^64 - 1: KV caches, inputs that
  *                     were set, outputs, and what native components compute on the way. A call that
  *                     would go beyond fails with OXP_ERR_OUT_OF_MEMORY before the memory is taken, and
@@ -2396,10 +2403,13 @@ oxp_status oxp_tool_calls_parse_copy(const oxp_chat_template *chat_template,
  * `count` strings, `text_lens` their lengths in bytes; NULL for text_lens means that all end with a
  * NUL. `outputs` gets one output, "embeddings", float32 [count, width]; free it with
  * oxp_outputs_free. Texts are run together, padded, where the graph takes a mask and any number of
- * them, with the results of each alone. `cancel` may be NULL.
+ * them, with the results of each alone. Of a text with more tokens than the package says that are
+ * read (max_seq_length of a sentence-transformers folder or of the section, else the truncation of
+ * tokenizer.json) the first are read, special tokens included; see the option "long_texts" of
+ * pipelines. `cancel` may be NULL.
  *
- * Errors: OXP_ERR_INVALID_ARGUMENT (the package does not say how, a text has more tokens than the
- * model takes), OXP_ERR_INVALID_STATE (a text without tokens), OXP_ERR_UNSUPPORTED (no tokenizer),
+ * Errors: OXP_ERR_INVALID_ARGUMENT (the package does not say how; it says no such number, and a text
+ * has more tokens than the model takes), OXP_ERR_INVALID_STATE (a text without tokens), OXP_ERR_UNSUPPORTED (no tokenizer),
  * OXP_ERR_TOKENIZER, OXP_ERR_RUN_FAILED, OXP_ERR_OUT_OF_MEMORY, OXP_ERR_CANCELLED,
  * OXP_ERR_INVALID_UTF8, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE.
  */
