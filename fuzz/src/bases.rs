@@ -54,7 +54,8 @@ extern "C" fn clean_up() {
 pub static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     // SAFETY: it removes files and nothing else.
     unsafe { libc::atexit(clean_up) };
-    let writers: [(&'static str, fn(&Path)); 10] = [
+    type Writer = fn(&Path);
+    let writers: [(&'static str, Writer); 10] = [
         ("phases", models::write_package),
         ("chat", |folder| models::write_chat_package(folder, 8)),
         ("media", models::write_media_package),

@@ -127,7 +127,7 @@ impl Names {
         }
     }
 
-    fn new(&mut self) -> String {
+    fn fresh(&mut self) -> String {
         self.0 += 1;
         format!("v{}", self.0 - 1)
     }
@@ -141,10 +141,10 @@ fn shape(bytes: &mut Bytes<'_>) -> Model {
     let mut names = Names(0);
     for _ in 0..1 + bytes.below(3) {
         let ty = bytes.pick(&[FLOAT, FLOAT, INT64, 6, 9, 10, 2, 3, 16, 11, 8]);
-        model = model.input(&names.new(), ty, bytes.pick(DIMS));
+        model = model.input(&names.fresh(), ty, bytes.pick(DIMS));
     }
     for _ in 0..bytes.below(5) {
-        let tensor = tensor(&names.new(), bytes);
+        let tensor = tensor(&names.fresh(), bytes);
         model = model.initializer(tensor);
     }
     model = model.graph(|graph| nodes(graph, &mut names, bytes, 0));
@@ -270,12 +270,12 @@ fn node(names: &mut Names, bytes: &mut Bytes<'_>, depth: usize) -> Node {
         for name in graphs {
             let mut body = Graph::new();
             for _ in 0..bytes.below(4) {
-                body = body.input(&names.new(), bytes.pick(&[FLOAT, INT64, 9]), bytes.pick(DIMS));
+                body = body.input(&names.fresh(), bytes.pick(&[FLOAT, INT64, 9]), bytes.pick(DIMS));
             }
             bodies.push((*name, nodes(body, names, bytes, depth + 1)));
         }
     }
-    let outputs: Vec<String> = (0..1 + bytes.below(3)).map(|_| names.new()).collect();
+    let outputs: Vec<String> = (0..1 + bytes.below(3)).map(|_| names.fresh()).collect();
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
     let (op_type, domain) = match bytes.one_in(64) {

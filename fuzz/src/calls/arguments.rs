@@ -261,7 +261,7 @@ impl Arguments {
             "json" => bases::of("phases").files["tokenizer.json"].clone(),
             "config" => bases::of("phases").files["tokenizer_config.json"].clone(),
             "state" => world.state(bytes.byte()).unwrap_or_default().to_vec(),
-            "data" if choice % 2 == 0 => IMAGE.to_vec(),
+            "data" if choice.is_multiple_of(2) => IMAGE.to_vec(),
             "data" => SOUND.to_vec(),
             _ => vec![0x7F; bytes.below(64)],
         };

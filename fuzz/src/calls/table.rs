@@ -30,12 +30,13 @@ pub fn table(header: &str) -> String {
             .collect();
         let arguments = function.parameters.iter().enumerate();
         let arguments: Vec<_> = arguments
-            .map(|(at, (ty, _))| format!("a[{at}] as {}", rust(ty)))
+            .map(|(at, (ty, _))| cast(&format!("a[{at}]"), rust(ty)))
             .collect();
         let name = &function.name;
         let arguments = arguments.join(", ");
         let call = match rust(&function.returns) {
             "()" => format!("{{ {name}({arguments}); 0 }}"),
+            "u64" => format!("{name}({arguments})"),
             _ => format!("{name}({arguments}) as u64"),
         };
         let _ = writeln!(
@@ -65,6 +66,13 @@ fn rust(ty: &str) -> &'static str {
         "uint64_t" => "u64",
         ty if ty.ends_with('*') || ty.ends_with("_fn") => "usize",
         other => panic!("no way to pass {other}"),
+    }
+}
+
+fn cast(value: &str, ty: &str) -> String {
+    match ty {
+        "u64" => value.to_owned(),
+        _ => format!("{value} as {ty}"),
     }
 }
 

@@ -240,7 +240,7 @@ impl World {
 
     /// Frees what the sequence has made, in the order in which it was made or the other way round.
     pub fn end(mut self) {
-        if self.held.len() % 2 == 0 {
+        if self.held.len().is_multiple_of(2) {
             self.held.reverse();
         }
         for held in self.held.iter().filter(|held| !held.kept) {
