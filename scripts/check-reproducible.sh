@@ -22,7 +22,7 @@ build() {
         "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
         "--remap-path-prefix=$(rustc --print sysroot)=/rust"
     )
-    (cd "$folder" && CARGO_TARGET_DIR=$folder/target RUSTFLAGS="${remap[*]}" cargo build --locked --release --quiet)
+    (cd "$folder" && CARGO_TARGET_DIR=$folder/target RUSTFLAGS="${remap[*]}" cargo build --locked --release --lib --features reserve --quiet)
     mv "$folder/target/release/liboxpipe.so" "$place/$name.so"
     mv "$folder/target/release/liboxpipe.a" "$place/$name.a"
     rm -rf "$folder"

@@ -48,7 +48,7 @@ rust() {
 }
 
 threads() {
-    TSAN_OPTIONS="suppressions=$PWD/scripts/threads.supp halt_on_error=1" \
+    TSAN_OPTIONS=halt_on_error=1 \
         instrumented thread --lib -- workers:: handle:: control::
 }
 
