@@ -2026,9 +2026,9 @@ oxp_status oxp_run_sequence_copy(oxp_run *run,
  *
  * An image has at most 2^26 pixels and 65,535 on a side, and what a package makes of the images
  * takes at most 4 GiB; more is refused before it is made. `cancel`, which may be NULL, and
- * "timeout_ms" of the run end the call within some dozen milliseconds; in a pass over
- * a large progressive JPEG, and inside of a WebP, within some nanoseconds for each of its
- * pixels. A call that fails or is ended leaves the run and its images as they were. One thread may
+ * "timeout_ms" of the run end the call within some dozen milliseconds. Large JPEG and WebP files
+ * are decoded on a thread of their own, which may go on for a second behind such an end. A call
+ * that fails or is ended leaves the run and its images as they were. One thread may
  * use a run at a time; `cancel` may be requested from any.
  *
  * Errors: OXP_ERR_UNSUPPORTED (the package does not say what becomes of images; set the tensors

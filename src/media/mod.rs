@@ -5,6 +5,7 @@
 //! resizing, byte for byte. [`audio`] reads sound, brings it to a rate, and makes the log-mel features
 //! of Whisper.
 
+mod apart;
 pub mod audio;
 mod config;
 mod dataflow;
@@ -14,6 +15,7 @@ mod prompt;
 mod tensor;
 mod work;
 
+pub(crate) use apart::finish;
 pub use config::ConfigError;
 pub use dataflow::{ProgramError, ProgramPart, Transform};
 pub use error::MediaError;

@@ -28,6 +28,13 @@ pub struct Work {
     most: u64,
 }
 
+/// See [`Work::share`].
+pub(super) struct Shared {
+    control: RunControl,
+    taken: u64,
+    most: u64,
+}
+
 impl Default for Work {
     /// Work that nobody ends.
     fn default() -> Self {
@@ -51,6 +58,33 @@ impl Work {
             most,
             ..Work::new(control)
         }
+    }
+
+    /// What another thread needs to go on with it.
+    pub(super) fn share(&self) -> Shared {
+        Shared {
+            control: self.control.clone(),
+            taken: self.taken.get(),
+            most: self.most,
+        }
+    }
+
+    pub(super) fn of(shared: Shared) -> Self {
+        Work {
+            control: shared.control,
+            done: Cell::new(0),
+            taken: Cell::new(shared.taken),
+            most: shared.most,
+        }
+    }
+
+    /// Bytes of memory that were asked for.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.get()
+    }
+
+    pub(super) fn set_taken(&self, bytes: u64) {
+        self.taken.set(bytes);
     }
 
     /// An error if the call is to end now.

@@ -74,6 +74,13 @@ struct Shared {
     ort: open::SharedOrt,
 }
 
+impl Drop for Shared {
+    /// Nothing of the library is at work behind its last runtime.
+    fn drop(&mut self) {
+        crate::media::finish();
+    }
+}
+
 impl Runtime {
     /// A runtime with these settings and the process's environment variables as they are now.
     pub fn new(settings: RuntimeSettings) -> Self {

@@ -5,6 +5,7 @@ use image::{ColorType, ImageDecoder, ImageFormat, Limits};
 use super::orientation::Orientation;
 use super::rgb::{MAX_PIXELS, MAX_SIDE, RgbImage, check_size};
 use super::{jpeg, orientation as notes};
+use crate::media::apart::apart;
 use crate::media::work::Source;
 use crate::media::{MediaError, Work};
 
@@ -29,16 +30,16 @@ impl RgbImage {
                 if !jpeg_is_whole(encoded, work)? {
                     return Err(malformed("the JPEG file ends before the image does"));
                 }
-                (jpeg::decode(encoded, work)?, notes::of_jpeg(encoded, work)?)
+                let image = decoded(encoded, work, jpeg::size, jpeg::decode)?;
+                (image, notes::of_jpeg(encoded, work)?)
             }
             Some(ImageFormat::Png) => {
                 let decoder = PngDecoder::with_limits(source(), around_pixels());
                 (read(decoder, 0, work)?, notes::of_png(encoded, work)?)
             }
             Some(ImageFormat::WebP) => {
-                let decoder = WebPDecoder::new(source());
-                // The pixels of the frame with their alpha, and those of the canvas.
-                (read(decoder, 8, work)?, notes::of_webp(encoded, work)?)
+                let image = decoded(encoded, work, size_of_webp, decode_webp)?;
+                (image, notes::of_webp(encoded, work)?)
             }
             Some(ImageFormat::Bmp) => (read(BmpDecoder::new(source()), 0, work)?, 1),
             _ => {
@@ -49,6 +50,48 @@ impl RgbImage {
             }
         };
         oriented(image, orientation, work)
+    }
+}
+
+/// Of more pixels than this, decoders that do not look whether the call is to end take longer than some
+/// milliseconds: 30 ns for each in a WebP.
+const AT_ONCE: usize = 1 << 18;
+
+/// Reads something of a file.
+type Reads<T> = fn(&[u8], &Work) -> Result<T, MediaError>;
+
+/// An image by a decoder that may not look: on a thread of its own if the image is large.
+fn decoded(
+    encoded: &[u8],
+    work: &Work,
+    size: Reads<(usize, usize)>,
+    decode: Reads<RgbImage>,
+) -> Result<RgbImage, MediaError> {
+    let (width, height) = size(encoded, work)?;
+    if width * height <= AT_ONCE {
+        return decode(encoded, work);
+    }
+    // The thread may be at work when the caller's bytes are gone.
+    let encoded = work.copied(encoded)?;
+    apart(work, move |work| decode(&encoded, work))
+}
+
+fn size_of_webp(encoded: &[u8], work: &Work) -> Result<(usize, usize), MediaError> {
+    let decoder = WebPDecoder::new(Source::new(encoded, work)).map_err(|error| failed(error, work))?;
+    let (width, height) = decoder.dimensions();
+    check_size(width.into(), height.into())
+}
+
+fn decode_webp(encoded: &[u8], work: &Work) -> Result<RgbImage, MediaError> {
+    // The pixels of the frame with their alpha, and those of the canvas.
+    read(WebPDecoder::new(Source::new(encoded, work)), 8, work)
+}
+
+/// That the source had no more to give, as the call is to end, is no fault of the file.
+fn failed(error: ImageError, work: &Work) -> MediaError {
+    match work.look() {
+        Ok(()) => undecodable(error),
+        Err(ended) => ended,
     }
 }
 
@@ -75,11 +118,7 @@ fn read<D: ImageDecoder>(
     scratch: usize,
     work: &Work,
 ) -> Result<RgbImage, MediaError> {
-    // That the source had no more to give is no fault of the file.
-    let failed = |error| match work.look() {
-        Ok(()) => undecodable(error),
-        Err(ended) => ended,
-    };
+    let failed = |error| failed(error, work);
     let mut decoder = decoder.map_err(failed)?;
     decoder.set_limits(limits()).map_err(failed)?;
     let (width, height) = decoder.dimensions();
@@ -220,6 +259,34 @@ fn oriented(mut image: RgbImage, orientation: Orientation, work: &Work) -> Resul
 mod tests {
     use super::*;
     use crate::component::{CancelToken, RunControl};
+
+    /// Sizes of which the first is decoded here, and the second on another thread.
+    #[test]
+    fn large_images_are_decoded_as_small_ones() {
+        use image::ExtendedColorType::Rgb8;
+        use image::codecs::{jpeg::JpegEncoder, webp::WebPEncoder};
+
+        let work = Work::default();
+        for (width, height) in [(511, 512), (513, 512)] {
+            let pixels: Vec<u8> = (0..width * height * 3u32)
+                .map(|at| (at / 3 % width / 4) as u8)
+                .collect();
+            let mut webp = Vec::new();
+            let encoder = WebPEncoder::new_lossless(&mut webp);
+            encoder.encode(&pixels, width, height, Rgb8).unwrap();
+            let image = RgbImage::decode(&webp, &work).unwrap();
+            assert_eq!((image.width(), image.height()), (width as usize, height as usize));
+            assert!(image.bytes() == pixels);
+
+            let mut jpeg = Vec::new();
+            let mut encoder = JpegEncoder::new_with_quality(&mut jpeg, 100);
+            encoder.encode(&pixels, width, height, Rgb8).unwrap();
+            let image = RgbImage::decode(&jpeg, &work).unwrap();
+            assert_eq!((image.width(), image.height()), (width as usize, height as usize));
+            let near = |(a, b): (&u8, &u8)| a.abs_diff(*b) <= 4;
+            assert!(image.bytes().iter().zip(&pixels).all(near));
+        }
+    }
 
     /// Passes over all pixels take no memory on the way, so that nothing else looks.
     #[test]

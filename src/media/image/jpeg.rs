@@ -1,7 +1,8 @@
 //! JPEG files, read so that the call can end.
 //!
 //! The decoder reads bytes while it makes coefficients of them, and looks at an error of its source.
-//! Of a progressive file all pixels come in one pass behind that.
+//! Of a progressive file all pixels come in one pass behind that, so large files are decoded on a thread
+//! of their own (see `decode`).
 
 use std::cell::Cell;
 
@@ -18,11 +19,34 @@ use crate::media::{MediaError, Work};
 
 const COMPONENTS: usize = 4;
 
-pub(super) fn decode(encoded: &[u8], work: &Work) -> Result<RgbImage, MediaError> {
-    let options = DecoderOptions::default()
+fn options() -> DecoderOptions {
+    DecoderOptions::default()
         .set_strict_mode(false)
         .set_max_width(MAX_SIDE)
-        .set_max_height(MAX_SIDE);
+        .set_max_height(MAX_SIDE)
+}
+
+/// Width and height, by the file's header.
+pub(super) fn size(encoded: &[u8], work: &Work) -> Result<(usize, usize), MediaError> {
+    let source = Input {
+        source: Source::new(encoded, work),
+        ended: &Cell::new(false),
+    };
+    let mut header = JpegDecoder::new_with_options(source, options());
+    header.decode_headers().map_err(|error| match work.look() {
+        Ok(()) => malformed(error.to_string()),
+        Err(ended) => ended,
+    })?;
+    let (width, height) = header.dimensions().ok_or_else(no_header)?;
+    check_size(width as u64, height as u64)
+}
+
+fn no_header() -> MediaError {
+    malformed("the JPEG file has no header of an image")
+}
+
+pub(super) fn decode(encoded: &[u8], work: &Work) -> Result<RgbImage, MediaError> {
+    let options = options();
     let ended = Cell::new(false);
     let source = || Input {
         source: Source::new(encoded, work),
@@ -34,10 +58,9 @@ pub(super) fn decode(encoded: &[u8], work: &Work) -> Result<RgbImage, MediaError
     };
     let mut header = JpegDecoder::new_with_options(source(), options);
     header.decode_headers().map_err(failed)?;
-    let unknown = || malformed("the JPEG file has no header of an image");
-    let (width, height) = header.dimensions().ok_or_else(unknown)?;
+    let (width, height) = header.dimensions().ok_or_else(no_header)?;
     let (width, height) = check_size(width as u64, height as u64)?;
-    let (space, color) = match header.input_colorspace().ok_or_else(unknown)? {
+    let (space, color) = match header.input_colorspace().ok_or_else(no_header)? {
         ColorSpace::Luma => (ColorSpace::Luma, ColorType::L8),
         ColorSpace::LumaA => (ColorSpace::LumaA, ColorType::La8),
         ColorSpace::RGBA => (ColorSpace::RGBA, ColorType::Rgba8),
