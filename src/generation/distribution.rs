@@ -211,10 +211,12 @@ fn gather(memory: &mut Memory, scores: &[f32], cut: Cut, scale: f64) {
 /// The least score that weighs at least a share of what the largest does.
 fn least_of_share(share: f64, largest: f32, scale: f64) -> f32 {
     let about = f64::from(largest) + libm::log(share) / scale;
-    // Some steps below, for what was rounded; from there on by the definition.
+    // Some steps below, for what was rounded; from there on by the definition. Near 0 scores are finer
+    // than their distances from the largest, which are what is weighed.
+    let fine = (f64::from(largest).abs() * f64::EPSILON / 4.0) as f32;
     let mut least = (about as f32).next_down().next_down();
     while least < largest && candidate(0, least, largest, scale).weight < share {
-        least = least.next_up();
+        least = least.next_up().max(least + fine);
     }
     least
 }
@@ -281,6 +283,34 @@ pub(super) fn spread(scores: &[f32], memory: &Memory, left: Left, logs: &mut Vec
                 if let Some(log) = logs.get_mut(one.token as usize) {
                     *log = (one.log_weight - log_total) as f32;
                 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also where the border is next to 0, whose neighbours are far nearer than what is weighed tells
+    /// apart.
+    #[test]
+    fn a_share_has_a_border_wherever_it_is() {
+        for largest in [1.5f32, 0.75, 3.0, 40.0, 1e-3, -2.0] {
+            for near in [-1i64, 0, 1] {
+                let exact = (-f64::from(largest)).exp().min(0.9);
+                let share = f64::from_bits(exact.to_bits().checked_add_signed(near).unwrap());
+                let least = least_of_share(share, largest, 1.0);
+                assert!(
+                    candidate(0, least, largest, 1.0).weight >= share,
+                    "{largest} {share}"
+                );
+                let border = f64::from(largest) + share.ln();
+                let step = f64::from(f32::EPSILON) * border.abs() + f64::EPSILON * f64::from(largest.abs());
+                assert!(
+                    (f64::from(least) - border).abs() <= 2.0 * step,
+                    "{largest} {share} {least}"
+                );
             }
         }
     }

@@ -106,7 +106,9 @@ fn between(low: Border, high: Border, needed: f64, start: f64, passes: usize) ->
         _ => (f64::from(low.score), 0.5),
     };
     let from = from.max(f64::from(f32::MIN));
-    let value = from + (f64::from(high.score) - from) * part;
+    // Nothing above the largest number is among the scores.
+    let to = f64::from(high.score.min(f32::MAX));
+    let value = from + (to - from) * part;
     Some((value as f32).clamp(first, last))
 }
 
@@ -139,7 +141,7 @@ mod tests {
     fn the_border_is_that_of_a_sort() {
         let mixed = |at: u32| (at.wrapping_mul(2_654_435_761) ^ at.wrapping_mul(40_503) >> 3) >> 8;
         let even = |at: u32| mixed(at) as f32 / 16_777_216.0;
-        let kinds: [(&str, Vec<f32>); 6] = [
+        let kinds: [(&str, Vec<f32>); 7] = [
             ("nearly flat", (0..20_000).map(even).collect()),
             ("steep", (0..20_000).map(|at| 30.0 * even(at)).collect()),
             (
@@ -154,6 +156,12 @@ mod tests {
             ),
             ("close", (0..20_000).map(|at| 1e-38 * even(at)).collect()),
             ("ties", (0..20_000).map(|at| (at % 13) as f32 / 4.0).collect()),
+            (
+                "the largest number",
+                (0..20_000)
+                    .map(|at| if at == 77 { f32::MAX } else { even(at) })
+                    .collect(),
+            ),
         ];
         for (kind, scores) in kinds {
             let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
