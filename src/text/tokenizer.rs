@@ -105,7 +105,11 @@ impl Tokenizer {
 
     /// The most tokens that the file says a text has for the model.
     pub fn max_length(&self) -> Option<usize> {
-        self.truncation.as_ref().map(|truncation| truncation.max_length)
+        let truncation = self.truncation.as_ref();
+        // No tokens at all would be no text.
+        truncation
+            .map(|truncation| truncation.max_length)
+            .filter(|&most| most > 0)
     }
 
     /// The same with the template's special tokens, and of the text itself no more than there is
@@ -118,6 +122,8 @@ impl Tokenizer {
             let added = added.map_or(0, |processor| processor.added_tokens(false));
             let room = most.saturating_sub(added);
             encoding.truncate(room, 0, direction.unwrap_or(TruncationDirection::Right));
+            // Nobody reads the rest, and a template would be put around each part of it.
+            encoding.take_overflowing();
             self.inner.post_process(encoding, None, true)
         });
         let encoding = encoding.map_err(|message| TextError::Encode { message })?;

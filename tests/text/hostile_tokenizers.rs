@@ -161,3 +161,21 @@ fn long_runs_without_a_character_are_not_lost() {
         assert_eq!(text, tokenizer.decode(&ids, true).unwrap());
     }
 }
+
+/// What is behind the cut is not put into the template, for each part of it with every other.
+#[test]
+fn what_a_text_is_cut_off_by_takes_no_memory() {
+    let template = json!({"type": "TemplateProcessing", "pair": [], "special_tokens": {},
+                          "single": [{"Sequence": {"id": "A", "type_id": 0}}]});
+    let mut twice = template.clone();
+    twice["single"] =
+        json!([{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]);
+    for (template, copies) in [(template, 1), (twice, 4)] {
+        let tokenizer = with("post_processor", template).unwrap();
+        let ids = tokenizer.encode_up_to(&"a".repeat(4_000), 2).unwrap();
+        assert!(
+            ids.len() <= 2 * copies && ids.iter().all(|&id| id == 0),
+            "{ids:?}"
+        );
+    }
+}
