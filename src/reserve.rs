@@ -25,7 +25,8 @@
 //! static ALLOCATOR: oxpipe::reserve::Reserve = oxpipe::reserve::Reserve::new(std::alloc::System);
 //! ```
 //!
-//! The libraries that C programs link have it with the Cargo feature `reserve`.
+//! and [`begin_call`] begins each call. The libraries that C programs link have it with the Cargo
+//! feature `reserve`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, UnsafeCell};
@@ -153,10 +154,27 @@ pub(crate) fn refused() -> Option<usize> {
     Some(REFUSED.get()).filter(|&bytes| bytes > 0)
 }
 
-/// Begins a call on this thread, and says whether there is enough of the reserve for one.
-pub(crate) fn begin_call() -> bool {
-    REFUSED.set(0);
-    used() <= SIZE / 2
+/// Begins a call on this thread, and says whether there is enough of the reserve for one. The functions
+/// of the C interface do so; a Rust program that has the reserve does it before calls of its own, or
+/// what it was refused before ends them.
+pub fn begin_call() -> (bool, Call) {
+    let outer = REFUSED.replace(0);
+    (used() <= SIZE / 2, Call { outer })
+}
+
+/// A call on this thread, until it is dropped: then the one around it goes on, if there is one (this one
+/// is from a callback), with what that was refused.
+#[derive(Debug)]
+pub struct Call {
+    outer: usize,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.outer > 0 {
+            REFUSED.set(self.outer);
+        }
+    }
 }
 
 /// Bytes of the reserve that are out.
@@ -322,11 +340,16 @@ mod tests {
             let all: Vec<_> = (0..8).map(|_| allocator.alloc(layout(MOST, ALIGN))).collect();
             assert!(all.iter().all(|block| !block.is_null()) && used() == SIZE);
             assert!(allocator.alloc(layout(1, 1)).is_null());
-            assert!(!begin_call() && refused().is_none());
+            {
+                let (enough, _call) = begin_call();
+                assert!(!enough && refused().is_none());
+            }
+            // What the call around it was refused.
+            assert!(refused().is_some());
             for block in all {
                 allocator.dealloc(block, layout(MOST, ALIGN));
             }
-            assert!(begin_call());
+            assert!(begin_call().0);
         }
     }
 }

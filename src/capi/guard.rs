@@ -26,7 +26,7 @@ pub(super) unsafe fn guard(
         // SAFETY: not NULL, so writable by this function's contract.
         unsafe { err.write_unaligned(std::ptr::null_mut()) };
     }
-    let enough = reserve::begin_call();
+    let (enough, _call) = reserve::begin_call();
     let body = || match enough {
         true => body(),
         false => Err(Failure::new(
