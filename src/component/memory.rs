@@ -98,6 +98,14 @@ impl MemoryAccount {
         }
     }
 
+    /// The error of what was refused since the account was entered, if something was.
+    pub fn refusal(&self, what: &str) -> Option<ComponentErrorKind> {
+        match self.0.refused.swap(0, Ordering::Relaxed) {
+            0 => None,
+            bytes => Some(self.over_limit(bytes, what.to_owned())),
+        }
+    }
+
     /// The error of what would go beyond the limit.
     pub fn over_limit(&self, bytes: u64, what: String) -> ComponentErrorKind {
         ComponentErrorKind::OverMemoryLimit {

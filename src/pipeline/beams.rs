@@ -83,7 +83,8 @@ impl Run {
         let most = self.room();
         let end_tokens = self.stop.end_tokens.clone();
         let mut search = BeamSearch::new(beams, most);
-        let mut first = self.fork()?;
+        // All of the search counts for the run.
+        let mut first = self.fork_for(self.pool.account())?;
         first.shares = false;
         let mut running = vec![Beam {
             run: first,
@@ -205,7 +206,7 @@ fn go_on(running: Vec<Beam>, next: &[BeamStep]) -> Result<Vec<Beam>, PipelineErr
         let Some(from) = parent else { continue };
         let (answer, logprobs) = from.with(step.token);
         let run = match again {
-            true => Some(from.run.fork()?),
+            true => Some(from.run.fork_for(from.run.pool.account())?),
             false => parent.take().map(|parent| parent.run),
         };
         if let Some(mut run) = run {

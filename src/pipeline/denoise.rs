@@ -116,7 +116,9 @@ impl Run {
         let (Some(steps), Some(iteration)) = (self.steps.get(of), spec.iterations.get(of)) else {
             return Ok(0);
         };
-        self.pool.seed_states(spec, iteration, steps)?;
+        let _entered = self.pool.enter();
+        let seeded = self.pool.seed_states(spec, iteration, steps);
+        seeded.map_err(|error| self.pool.explained(error))?;
         Ok(steps.start)
     }
 

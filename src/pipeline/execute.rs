@@ -476,10 +476,11 @@ pub(super) fn execute_together(
     let finished = members.iter_mut().zip(scratches).zip(outcomes);
     finished
         .map(|(((pool, span), mut scratch), outcome)| {
+            let _entered = pool.enter();
             let outcome = outcome.and_then(|()| check_carried(component, &scratch));
             let kept = pool.keep_results(index, component, *span, outcome.is_ok(), &mut scratch);
             pool.scratch = scratch;
-            outcome.and(kept)
+            outcome.and(kept.map_err(|error| pool.explained(error)))
         })
         .collect()
 }

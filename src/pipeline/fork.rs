@@ -2,6 +2,7 @@
 
 use super::PipelineError;
 use super::run::Run;
+use crate::component::MemoryAccount;
 
 impl Run {
     /// A run with the same tokens, inputs, values and settings, which goes its own way from here on,
@@ -16,8 +17,12 @@ impl Run {
     ///
     /// Fails only where memory does.
     pub fn fork(&mut self) -> Result<Run, PipelineError> {
+        self.fork_for(self.settings.memory_account())
+    }
+
+    /// The same, whose memory counts for an account.
+    pub(super) fn fork_for(&mut self, account: Option<MemoryAccount>) -> Result<Run, PipelineError> {
         self.forget_ahead()?;
-        let account = self.settings.memory_account();
         Ok(Run {
             pipeline: self.pipeline.clone(),
             settings: self.settings.clone(),

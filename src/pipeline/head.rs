@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::component::{Backend, Dim, MemoryAccount, RunControl, TensorView};
+use crate::component::{Backend, Charge, Dim, MemoryAccount, RunControl, TensorView};
 use crate::generation::greedy;
 use crate::package::{HeadPackage, HeadSpec, PipelineSpec, TokenLoop};
 use crate::runtime::{LogLevel, OpenedComponent, Runtime};
@@ -25,6 +25,9 @@ use super::{ErrorKind, Pipeline, PipelineError};
 /// Rows that may wait until tokens are guessed: those of a long prompt that is fed in chunks do not
 /// pile up.
 const MOST_WAITING: usize = 256;
+
+/// Bytes of rows for which room is kept.
+const MOST_KEPT: usize = 1 << 20;
 
 /// A head, loaded.
 pub(super) struct HeadModel {
@@ -91,6 +94,10 @@ pub(super) struct Head {
     /// Rows of hidden states behind those, position by position, and how many.
     waiting: Vec<u8>,
     waiting_rows: usize,
+    /// What those count for.
+    waiting_charge: Option<Charge>,
+    /// Elements of a row that the target gives.
+    width: usize,
     /// It has given what no head gives, and is not asked again.
     is_broken: bool,
     row: Vec<f32>,
@@ -109,22 +116,32 @@ impl Head {
             tokens: Vec::new(),
             waiting: Vec::new(),
             waiting_rows: 0,
+            waiting_charge: None,
+            width: 0,
             is_broken: false,
             row: Vec::new(),
         }))
     }
 
     pub fn fork(&mut self, account: Option<MemoryAccount>) -> Head {
-        Head {
+        let mut fork = Head {
             pipeline: self.pipeline.clone(),
             pool: self.pool.fork(account),
             base: self.base,
             tokens: self.tokens.clone(),
-            waiting: self.waiting.clone(),
-            waiting_rows: self.waiting_rows,
+            waiting: Vec::new(),
+            waiting_rows: 0,
+            waiting_charge: None,
+            width: self.width,
             is_broken: self.is_broken,
             row: Vec::new(),
+        };
+        // Without room for those, the fork's begin anew with the next.
+        if fork.make_room(self.waiting.len()).is_some() {
+            fork.waiting.extend_from_slice(&self.waiting);
+            fork.waiting_rows = self.waiting_rows;
         }
+        fork
     }
 
     /// Undoes what a pass that ended in a panic has left.
@@ -191,12 +208,30 @@ impl Head {
         }
     }
 
-    /// Nothing depends on guesses: a run goes on without.
+    /// Nothing depends on guesses: a run goes on without, and has what they took.
     fn give_up(&mut self) {
         self.is_broken = true;
-        self.pool.roll_back();
+        self.pool = Pool::default();
+        self.tokens = Vec::new();
+        self.drop_waiting();
+    }
+
+    fn drop_waiting(&mut self) {
         self.waiting = Vec::new();
         self.waiting_rows = 0;
+        self.waiting_charge = None;
+    }
+
+    /// Room for so many more bytes of rows, if the run may have them.
+    fn make_room(&mut self, bytes: usize) -> Option<()> {
+        let all = self.waiting.len().checked_add(bytes)?;
+        if all > self.waiting.capacity() {
+            self.waiting_charge = None;
+            let charge = self.pool.account().map(|account| account.charge(all as u64));
+            self.waiting_charge = charge.transpose().ok()?;
+            self.waiting.try_reserve_exact(bytes).ok()?;
+        }
+        Some(())
     }
 
     /// `None` where what the decoder has made is no hidden state of each position.
@@ -204,10 +239,13 @@ impl Head {
         let pipeline = self.pipeline.clone();
         let model = pipeline.shared().head.as_ref()?;
         let mut rows = Vec::with_capacity(model.spec.targets.len());
+        let mut bytes = 0;
         for &target in &model.spec.targets {
             let made = of.output(token_loop.decoder, target)?;
+            bytes += made.bytes().len();
             rows.push(row_chunks(made, model, len)?);
         }
+        self.make_room(bytes)?;
         for _ in 0..len {
             for target in &mut rows {
                 self.waiting.extend_from_slice(target.next()?);
@@ -287,6 +325,10 @@ impl Head {
         outcome?;
         self.waiting.drain(..bytes);
         self.waiting_rows -= known;
+        // Those of a prompt are many, and of a step few.
+        if self.waiting_rows == 0 && self.waiting.capacity() > MOST_KEPT {
+            self.drop_waiting();
+        }
         Ok(fed + known == ran && self.waiting_rows == 0)
     }
 
@@ -357,6 +399,12 @@ impl Head {
         let len = tokens.len();
         let element = dtype.size();
         let width = hidden.len() / len.max(1) / element.max(1);
+        let _entered = self.pool.enter();
+        if !is_own {
+            self.width = width;
+        }
+        // Those of the target, or of the head: the other one's may be wider.
+        let other = if is_own { self.width } else { width };
         let (to, zeros) = match (recurrent_input, is_own) {
             (Some(recurrent), true) => (*recurrent, Some(*hidden_input)),
             (recurrent, _) => (*hidden_input, *recurrent),
@@ -384,7 +432,7 @@ impl Head {
             let dims = ports.get(input).and_then(|port| port.dims.as_ref());
             let width = match dims.and_then(|dims| dims.last()) {
                 Some(Dim::Fixed(width)) => usize::try_from(*width).unwrap_or(0),
-                _ => width,
+                _ => other,
             };
             put(&mut self.pool, input, width, None)?;
         }

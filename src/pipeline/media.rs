@@ -274,6 +274,7 @@ impl Run {
     /// Sets the inputs of a program, all or none of them.
     fn set_media(&mut self, ports: &[MediaInput], tensors: &[Tensor]) -> Result<(), PipelineError> {
         let pipeline = self.pipeline.clone();
+        let _entered = self.pool.enter();
         let mut changes = Vec::new();
         for (at, tensor) in ports.iter().zip(tensors) {
             let Some(component) = pipeline.shared().spec.components.get(at.component) else {

@@ -161,6 +161,12 @@ impl Pool {
         }
     }
 
+    /// The error of memory that the limit did not allow since the account was entered.
+    pub(super) fn over_limit(&self, what: &str) -> Option<PipelineError> {
+        let kind = self.account.as_ref()?.refusal(what)?;
+        Some(ComponentError::new("", kind).into())
+    }
+
     /// What its memory counts for.
     pub fn account(&self) -> Option<MemoryAccount> {
         self.account.clone()

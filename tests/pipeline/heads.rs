@@ -20,10 +20,13 @@ const HIDDEN: &str = "hidden_states:float32[batch,sequence,2]";
 /// The fake language model, which also gives its hidden states: of each position the sum of place times
 /// id that the next token is made of, and the number of tokens.
 fn target() -> Fake {
-    let inputs = ["input_ids:int64[batch,sequence]", "past:float32[batch,2,past,1]"];
-    let outputs = [&DECODER_OUTPUTS[..], &["hidden_states:float32[batch,sequence,2]"]].concat();
+    let outputs = [&DECODER_OUTPUTS[..], &[HIDDEN]].concat();
+    Fake::new(io(&TARGET_INPUTS, &outputs), target_body())
+}
+
+fn target_body() -> impl FnMut(&Call) -> Result<Outputs, ComponentErrorKind> {
     let mut body = decoder_body(|_| 0);
-    Fake::new(io(&inputs, &outputs), move |call| {
+    move |call| {
         let mut made = body(call)?;
         let (_, present) = &made[1];
         let total = usize::try_from(present.shape()[2]).unwrap();
@@ -34,18 +37,28 @@ fn target() -> Fake {
             .collect::<Vec<f32>>();
         made.push(("hidden_states", float_tensor(&[1, len as i64, 2], &rows)));
         Ok(made)
-    })
+    }
 }
 
 /// What a head is off by in its guess behind so many tokens.
 type Off = fn(usize) -> i64;
 
 /// A head that goes on from the hidden states that it is given, the target's or its own, and whose cache
-/// must hold the row of each position before. Rows that it is asked for are counted.
-fn head_body(off: Off, rows: Arc<AtomicUsize>) -> impl FnMut(&Call) -> Result<Outputs, ComponentErrorKind> {
+/// must hold the row of each position before. Rows that it is asked for are counted. The target's hidden
+/// states come so many times, side by side.
+fn head_body(
+    off: Off,
+    rows: Arc<AtomicUsize>,
+    times: usize,
+) -> impl FnMut(&Call) -> Result<Outputs, ComponentErrorKind> {
     move |call| {
         let ids = call.ints("input_ids");
-        let mut hidden = call.floats("hidden_states");
+        let beside = call.floats("hidden_states");
+        assert_eq!(beside.len(), 2 * times * ids.len());
+        let mut hidden: Vec<f32> = beside
+            .chunks(2 * times)
+            .flat_map(|row| row[2 * (times - 1)..].to_vec())
+            .collect();
         if call.get("recurrent").is_some() {
             let own = call.floats("recurrent");
             assert!(hidden.iter().all(|&one| one == 0.0) || own.iter().all(|&one| one == 0.0));
@@ -95,7 +108,7 @@ const HEAD_OUTPUTS: [&str; 3] = [
 
 fn head(off: Off, rows: &Arc<AtomicUsize>, is_recurrent: bool) -> Fake {
     let inputs = &HEAD_INPUTS[..HEAD_INPUTS.len() - usize::from(!is_recurrent)];
-    Fake::new(io(inputs, &HEAD_OUTPUTS), head_body(off, Arc::clone(rows)))
+    Fake::new(io(inputs, &HEAD_OUTPUTS), head_body(off, Arc::clone(rows), 1))
 }
 
 const TARGET: &str = "
@@ -177,6 +190,40 @@ fn a_head_that_is_right_saves_passes() {
     }
 }
 
+/// EAGLE-3: several of the target's layers side by side, so that its rows are wider than the head's own.
+/// The graph need not say how wide they are.
+#[test]
+fn rows_of_the_target_may_be_wider_than_the_heads_own() {
+    let section = EAGLE.replace("[hidden_states]", "[hidden_states, more]");
+    for width in ["4", "w"] {
+        let rows = Arc::new(AtomicUsize::new(0));
+        let hidden = format!("hidden_states:float32[batch,sequence,{width}]");
+        let mut inputs = HEAD_INPUTS;
+        inputs[1] = &hidden;
+        let head = Fake::new(io(&inputs, &HEAD_OUTPUTS), head_body(NEVER, rows, 2));
+        let outputs = [&DECODER_OUTPUTS[..], &[HIDDEN, "more:float32[batch,sequence,2]"]].concat();
+        let mut body = target_body();
+        let target = Fake::new(io(&TARGET_INPUTS, &outputs), move |call| {
+            let mut made = body(call)?;
+            let (_, hidden) = &made[2];
+            let more = float_tensor(hidden.shape(), &super::fake::floats(hidden.view()));
+            made.push(("more", more));
+            Ok(made)
+        });
+        let pipeline = open(&package(&section), vec![("model", target), ("mtp", head)]).unwrap();
+        let mut run = Run::new(&pipeline, &settings(Speculation::Head, 3)).unwrap();
+        run.append_tokens(&[2, 7, 1, 6]).unwrap();
+        assert_eq!(steps(&mut run, 16), continuation(&[2, 7, 1, 6], 16, 0));
+        let stats = run.stats();
+        assert!(stats.proposed_tokens >= 9, "{width}: {stats:?}");
+        // But for those that the last pass did not get to use.
+        assert!(
+            stats.proposed_tokens - stats.accepted_tokens <= 3,
+            "{width}: {stats:?}"
+        );
+    }
+}
+
 #[test]
 fn drawn_tokens_are_those_of_the_run_without_guesses() {
     let sampling = SamplingOptions {
@@ -222,7 +269,7 @@ fn the_package_says_how_many_and_the_host_may_say_otherwise() {
 /// A head that gives what no head may, from its second call on.
 fn bad_head(of: &'static str) -> Fake {
     let rows = Arc::new(AtomicUsize::new(0));
-    let mut body = head_body(NEVER, Arc::clone(&rows));
+    let mut body = head_body(NEVER, Arc::clone(&rows), 1);
     let mut calls = 0;
     let fake = Fake::new(io(&HEAD_INPUTS[..4], &HEAD_OUTPUTS), move |call| {
         let mut made = body(call)?;

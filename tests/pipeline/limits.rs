@@ -1,6 +1,8 @@
 //! The most memory that a pipeline, a run and an image may take: refused before it is taken, with what
 //! was asked for, what the limit is and which option it is from; the run stays as it was.
 
+use std::ops::ControlFlow;
+
 use oxpipe::component::RunControl;
 use oxpipe::media::image::RgbImage;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, PipelineOptions, Run, RunSettings};
@@ -89,6 +91,44 @@ fn of_a_run_leaves_it_as_it_was() {
         let again: Vec<usize> = (1..60).map(|step| tokens_within(step * 16)).collect();
         assert_eq!(again, counts);
     }
+}
+
+/// A run that is loaded counts as one that was fed does, and so does a whole search of beams, and what a
+/// head keeps.
+#[test]
+fn of_a_run_holds_for_loaded_runs_and_beams() {
+    let files = decoder_files(DECODER);
+    let pipeline = open_with(&files, &PipelineOptions::default()).unwrap();
+    let settings = |memory_bytes| RunSettings {
+        stop_on_eos: false,
+        memory_bytes,
+        ..RunSettings::default()
+    };
+    let mut run = Run::new(&pipeline, &settings(None)).unwrap();
+    run.append_tokens(&[3; 40]).unwrap();
+    run.step(&RunControl::default()).unwrap();
+    let state = run.save().unwrap();
+    Run::load(&pipeline, &settings(Some(1 << 20)), &state).unwrap();
+    let error = Run::load(&pipeline, &settings(Some(200)), &state).unwrap_err();
+    assert_refused(&error, &["a saved run", "the run", "200", "memory_bytes"]);
+
+    let search = |beams: &str, most| {
+        let mut settings = settings(Some(most));
+        settings.sampling.set("num_beams", beams).unwrap();
+        settings.max_tokens = Some(8);
+        let mut run = Run::new(&pipeline, &settings).unwrap();
+        run.append_tokens(&[3; 40]).unwrap();
+        run.generate(&RunControl::default(), &mut |_, _| ControlFlow::Continue(()))
+            .map(|_| ())
+    };
+    let least = |beams| {
+        (1..)
+            .map(|step| step * 512)
+            .find(|&most| search(beams, most).is_ok())
+    };
+    // Seven of eight beams have a cache of their own.
+    let (two, eight) = (least("2").unwrap(), least("8").unwrap());
+    assert!(eight > two + two / 2, "{two} and {eight}");
 }
 
 #[test]

@@ -85,6 +85,7 @@ impl Run {
         // Also when it is refused and dropped; and for good, since values that its components made of
         // a prompt stay when its tokens run again.
         run.shares = false;
+        let _entered = run.pool.enter();
         let body = body_of(bytes).map_err(|problem| refused("load", problem))?;
         let mut wire = Wire::Read { bytes: body, at: 0 };
         let read = run.all_fields(&mut wire);
@@ -94,7 +95,9 @@ impl Run {
         });
         read.map_err(|Problem(message)| {
             let at = HEADER + wire.at();
-            refused("load", Problem(format!("{message} (before byte {at})")))
+            run.pool
+                .over_limit("a saved run")
+                .unwrap_or_else(|| refused("load", Problem(format!("{message} (before byte {at})"))))
         })?;
         run.replay_text()?;
         Ok(run)
