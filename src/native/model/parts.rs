@@ -53,7 +53,7 @@ impl Message {
     }
 }
 
-/// Says what there is too much of. A model that is not well-formed is left to the decoder.
+/// Says what there is too much of.
 pub(super) fn check(model: &[u8]) -> Result<(), String> {
     let (mut nodes, mut parts) = (0usize, 0usize);
     // Ends of the messages around the one that is read.
@@ -64,7 +64,12 @@ pub(super) fn check(model: &[u8]) -> Result<(), String> {
             continue;
         }
         let message = *message;
+        // The decoder skips groups of any field, and reads what is behind them.
+        if rest.first().is_some_and(|key| matches!(key & 7, 3 | 4)) {
+            return Err("has a group, which ONNX has none of".into());
+        }
         let Some((number, content)) = field(rest) else {
+            // Not well-formed: left to the decoder, which gets no further either.
             return Ok(());
         };
         parts += 1;
@@ -165,6 +170,15 @@ mod tests {
             assert_eq!(check(&graph(&message(5, &message(field, &dims)))), Ok(()));
         }
         assert_eq!(check(&graph(&message(11, &message(1, &dims)))), Ok(()));
+        // Groups, which the decoder skips: of a field that is there and one that is not, and alone.
+        for group in [&[0x0B, 0x0C][..], &[0x9B, 0x06, 0x9C, 0x06], &[0x0B], &[0x0C]] {
+            for model in [
+                [group, &graph(&many)].concat(),
+                graph(&[group, &many[..]].concat()),
+            ] {
+                assert!(check(&model).unwrap_err().contains("group"));
+            }
+        }
         for spoilt in [&[0x0F][..], &[0x3A, 9], &[0xFF; 20], &[0x09, 1]] {
             assert_eq!(check(spoilt), Ok(()));
         }
