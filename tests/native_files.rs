@@ -942,6 +942,36 @@ mod that_change {
         }
     }
 
+    /// A process has few descriptors, and a model may have many files.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn are_not_kept_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let mut model = Model::new().output("s0", FLOAT, "[1]");
+        // Each sum is of the next one.
+        for index in (0..40).rev() {
+            let (weight, file) = (format!("w{index}"), format!("{index}.bin"));
+            fs::write(root.join(&file), le_floats(&[index as f32])).unwrap();
+            let (sum, next) = (format!("s{index}"), format!("s{}", index + 1));
+            model = model
+                .initializer(Tensor::external(&weight, FLOAT, &[1], &file, None))
+                .node(match index {
+                    39 => Node::new("Identity", &[&weight], &[&sum]),
+                    _ => Node::new("Add", &[&weight, &next], &[&sum]),
+                });
+        }
+        let path = root.join("model.onnx");
+        fs::write(&path, model.encode()).unwrap();
+        for how in [ModelFiles::Map, ModelFiles::Read] {
+            let _session = load_as(&path, how);
+            let open = fs::read_dir("/proc/self/fd").unwrap();
+            let open = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+            let open: Vec<_> = open.filter(|path| path.starts_with(&root)).collect();
+            assert!(open.is_empty(), "{how:?}: {open:?}");
+        }
+    }
+
     /// What a package may name and reading refuses: no regular file, and one that no read ends well of.
     #[test]
     fn or_cannot_be_read() {

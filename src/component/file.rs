@@ -3,8 +3,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use memmap2::Mmap;
@@ -27,7 +27,9 @@ pub const TOKENIZER_LIMIT: u64 = 256 << 20;
 )]
 pub struct MappedFile {
     bytes: FileBytes,
-    file: File,
+    /// Absolute. The file itself is not kept open: a model may have more files than a process may have
+    /// descriptors.
+    path: PathBuf,
     /// What the file was when it was mapped.
     seen: Stamp,
 }
@@ -51,9 +53,11 @@ impl std::fmt::Debug for FileBytes {
     }
 }
 
-/// What changes when somebody writes to a file or cuts it off.
+/// Which file it is, and what changes when somebody writes to it or cuts it off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
+    device: u64,
+    inode: u64,
     len: u64,
     modified: Option<SystemTime>,
 }
@@ -61,9 +65,16 @@ struct Stamp {
 impl Stamp {
     fn of(metadata: &std::fs::Metadata) -> Self {
         Stamp {
+            device: metadata.dev(),
+            inode: metadata.ino(),
             len: metadata.len(),
             modified: metadata.modified().ok(),
         }
+    }
+
+    #[cfg(feature = "native")]
+    fn is_same_file(&self, other: &Stamp) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
     }
 }
 
@@ -113,8 +124,13 @@ impl MappedFile {
         if !matches!(self.bytes, FileBytes::Mapped(_)) {
             return Ok(());
         }
-        let (seen, now) = (self.seen, Stamp::of(&self.file.metadata()?));
-        if now == seen {
+        // What the path leads to now. Another file, or none, is in the place of the one that is mapped,
+        // whose inode nobody else gets as long as the mapping is there.
+        let Ok(metadata) = std::fs::metadata(&self.path) else {
+            return Ok(());
+        };
+        let (seen, now) = (self.seen, Stamp::of(&metadata));
+        if now == seen || !now.is_same_file(&seen) {
             return Ok(());
         }
         Err(io::Error::new(
@@ -175,10 +191,11 @@ fn regular(metadata: &std::fs::Metadata) -> io::Result<()> {
 /// Maps a file.
 pub fn map_regular(path: &Path) -> io::Result<MappedFile> {
     let file = open_regular(path)?;
+    let path = std::path::absolute(path)?;
     let seen = Stamp::of(&file.metadata()?);
     if seen.len == 0 {
         let bytes = FileBytes::Empty;
-        return Ok(MappedFile { bytes, file, seen });
+        return Ok(MappedFile { bytes, path, seen });
     }
     // SAFETY: the mapping is read-only and private to this process's view, and is only
     // handed out as shared slices that keep it alive. What Rust cannot see is another
@@ -187,13 +204,14 @@ pub fn map_regular(path: &Path) -> io::Result<MappedFile> {
     // relies on the same.
     let mapping = unsafe { Mmap::map(&file)? };
     let bytes = FileBytes::Mapped(mapping);
-    Ok(MappedFile { bytes, file, seen })
+    Ok(MappedFile { bytes, path, seen })
 }
 
 /// Reads a file, of any size, into memory that nobody else can change.
 #[cfg(feature = "native")]
 pub fn read_whole(path: &Path) -> io::Result<MappedFile> {
     let mut file = open_regular(path)?;
+    let path = std::path::absolute(path)?;
     let seen = Stamp::of(&file.metadata()?);
     // Its size counts as that of a mapped file does.
     let _entered = EnteredAccount::new(None);
@@ -202,7 +220,7 @@ pub fn read_whole(path: &Path) -> io::Result<MappedFile> {
         AlignedBytes::try_zeroed(len).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
     file.read_exact(&mut bytes)?;
     let bytes = FileBytes::Read(bytes);
-    Ok(MappedFile { bytes, file, seen })
+    Ok(MappedFile { bytes, path, seen })
 }
 
 /// Reads a file of at most `limit` bytes.
