@@ -25,7 +25,8 @@ impl Pool {
     /// small value does not keep a large buffer from a large one. Where none is, a fresh one
     /// replaces the largest that is too small: values that grow from run to run (a KV
     /// cache) must not leave a trail of buffers behind. Each replacement is larger than what
-    /// it replaces, so the same run repeated soon finds all it needs.
+    /// it replaces, so the same run repeated soon finds all it needs. A free buffer counts with all
+    /// that it has: where that is more than the run may still take, a fresh one serves it.
     pub(super) fn take(&mut self, bytes: usize) -> Result<Arc<AlignedBytes>, OpError> {
         let at_most = bytes.saturating_mul(4).max(64 << 10);
         let mut best: Option<(usize, usize)> = None;
@@ -47,12 +48,13 @@ impl Pool {
         if let Some((index, _)) = best {
             let mut buffer = self.free.swap_remove(index);
             if let Some(memory) = Arc::get_mut(&mut buffer).filter(|memory| memory.capacity() >= bytes) {
-                if memory.charge_entered().is_err() {
-                    self.free.push(buffer);
-                    return Err(OpError::OutOfMemory { bytes });
+                match memory.charge_entered() {
+                    Ok(()) => {
+                        memory.set_len(bytes);
+                        return Ok(buffer);
+                    }
+                    Err(_) => self.free.push(buffer),
                 }
-                memory.set_len(bytes);
-                return Ok(buffer);
             }
         }
         if let Some((index, _)) = too_small.filter(|_| best.is_none()) {
@@ -481,4 +483,31 @@ pub(super) fn check_strings(dims: &[usize], strings: &[String]) -> Result<(), Op
         found: strings.len(),
         expected,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::component::MemoryAccount;
+
+    #[test]
+    fn a_limit_that_a_fresh_buffer_keeps_to_is_kept_to() {
+        let mut pool = Pool::default();
+        let large = pool.take(4096).unwrap();
+        pool.give(large);
+        let account = MemoryAccount::new("the run", "memory_bytes", 2048);
+        let _entered = account.enter();
+        let small = pool.take(1024).unwrap();
+        assert_eq!((small.len(), account.used()), (1024, 1024));
+        // Where there is room the free one serves, and counts with all of it.
+        let other = MemoryAccount::new("the run", "memory_bytes", 1 << 20);
+        let _entered = other.enter();
+        let large = pool.take(1024).unwrap();
+        assert_eq!((large.len(), other.used()), (1024, 4096));
+        // Beyond the limit it is refused, whatever is free.
+        pool.give(large);
+        let _entered = account.enter();
+        let refused = pool.take(1025);
+        assert!(matches!(refused, Err(OpError::OutOfMemory { bytes: 1025 })));
+    }
 }
