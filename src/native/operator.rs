@@ -372,7 +372,9 @@ impl<'a> RunContext<'a> {
             .scratch
             .take()
             .ok_or_else(|| OpError::Message("scratch memory was asked for twice".into()))?;
-        if buffer.capacity() < bytes {
+        // What is kept counts for whoever uses it, or serves another where that is too much.
+        let kept = Arc::get_mut(buffer).filter(|kept| kept.capacity() >= bytes);
+        if kept.is_none_or(|kept| kept.charge_entered().is_err()) {
             let fresh = self.pool.take(bytes)?;
             self.pool.give(std::mem::replace(buffer, fresh));
         }

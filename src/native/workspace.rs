@@ -63,13 +63,15 @@ impl Workspace {
             let room = rooms.get_mut(index).map(std::mem::take).unwrap_or_default();
             outputs.push(used(index).then_some(OutputTarget { state, room }));
         }
+        let lent = LentScratch(&mut self.scratch);
         operator.run(&mut RunContext {
             workers: &self.workers,
             inputs,
             outputs,
             pool: &mut self.pool,
-            scratch: Some(&mut self.scratch),
+            scratch: Some(&mut *lent.0),
         })?;
+        drop(lent);
         let written =
             |index: &usize| used(*index) && !self.states.get(*index).is_some_and(OutputState::is_written);
         match (0..count).find(written) {
@@ -133,5 +135,70 @@ impl Workspace {
         if let Some(buffer) = tensor.into_heap() {
             self.pool.give(buffer);
         }
+    }
+}
+
+/// Scratch memory that an operator may use. Afterwards, also if the run was ended in the middle of it,
+/// it counts for nobody.
+struct LentScratch<'a>(&'a mut Arc<AlignedBytes>);
+
+impl Drop for LentScratch<'_> {
+    fn drop(&mut self) {
+        if let Some(memory) = Arc::get_mut(self.0) {
+            memory.uncharge();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::component::MemoryAccount;
+    use crate::native::infer::InferContext;
+
+    /// Takes so many bytes of scratch memory, and then may panic.
+    #[derive(Debug)]
+    struct Scratch {
+        bytes: usize,
+        panics: bool,
+    }
+
+    impl Operator for Scratch {
+        fn infer(&self, _: &mut InferContext<'_>) -> Result<(), OpError> {
+            Ok(())
+        }
+
+        fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
+            cx.scratch::<u8>(self.bytes)?.fill(1);
+            assert!(!self.panics);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn scratch_memory_counts_for_who_uses_it() {
+        let mut workspace = Workspace::new(Workers::alone(), None);
+        let mut run = |account: &MemoryAccount, bytes, panics| {
+            let _entered = account.enter();
+            let operator = Scratch { bytes, panics };
+            workspace.run(&operator, 0, &[], |_| false, &mut [])
+        };
+        let first = MemoryAccount::new("the run", "memory_bytes", 4096);
+        run(&first, 4096, false).unwrap();
+        assert_eq!(first.used(), 0);
+        // What is kept is too much for the second, but what it needs is not.
+        let second = MemoryAccount::new("the run", "memory_bytes", 2048);
+        for bytes in [2048, 4096, 2048, 100] {
+            let ran = run(&second, bytes, false);
+            match bytes {
+                4096 => assert!(matches!(ran, Err(OpError::OutOfMemory { bytes: 4096 }))),
+                _ => ran.unwrap(),
+            }
+            assert_eq!(second.used(), 0, "{bytes}");
+        }
+        run(&first, 4096, false).unwrap();
+        let panic = std::panic::AssertUnwindSafe(|| run(&first, 4096, true));
+        assert!(crate::panics::contain(panic).is_err());
+        assert_eq!(first.used(), 0);
     }
 }
