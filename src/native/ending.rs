@@ -50,8 +50,33 @@ pub(super) fn look() {
     }
 }
 
+/// Looks whether to go on from time to time, in a loop over elements that take next to no time each.
+#[derive(Default)]
+pub(super) struct Looks {
+    /// Elements until the next one.
+    left: usize,
+}
+
+impl Looks {
+    /// Elements between two looks.
+    pub(super) const BETWEEN: usize = 1 << 16;
+
+    /// Counts elements. Does not return if the run should end.
+    #[inline]
+    pub(super) fn count(&mut self, elements: usize) {
+        match self.left.checked_sub(elements) {
+            Some(left) => self.left = left,
+            None => {
+                self.left = Self::BETWEEN;
+                look();
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -87,6 +112,29 @@ mod tests {
                 again.fetch_add(1, Ordering::Relaxed);
             });
             assert_eq!(again.load(Ordering::Relaxed), 100);
+        }
+    }
+
+    #[test]
+    fn a_loop_ends_at_a_look_and_looks_seldom() {
+        for step in [1, 100, Looks::BETWEEN * 2] {
+            let cancel = CancelToken::new();
+            let control = RunControl {
+                cancel: Some(cancel.clone()),
+                deadline: None,
+            };
+            let steps = Cell::new(0);
+            let outcome: Result<(), _> = bounded(&control, || {
+                let mut looks = Looks::default();
+                loop {
+                    looks.count(step);
+                    cancel.request();
+                    steps.set(steps.get() + 1);
+                }
+            });
+            assert!(matches!(outcome, Err(ComponentErrorKind::Cancelled)));
+            // The first step is before it is cancelled; the look is the first one that is due.
+            assert_eq!(steps.get(), Looks::BETWEEN / step + 1, "{step}");
         }
     }
 

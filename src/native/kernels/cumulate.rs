@@ -12,14 +12,11 @@ use super::dispatch::{with_integer, with_number};
 use super::infer::like_first_input;
 use super::number::{Number, Scalar};
 use crate::native::element::ElementType;
-use crate::native::ending;
+use crate::native::ending::Looks;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::TensorRef;
-
-/// Elements between two looks whether to go on.
-const BETWEEN_LOOKS: usize = 1 << 16;
 
 #[derive(Debug)]
 struct Cumulate {
@@ -81,12 +78,11 @@ impl Cumulate {
         neutral: T::Wide,
         step: impl Fn(T::Wide, T::Wide) -> T::Wide,
     ) {
+        let mut looks = Looks::default();
         for start in lanes.starts() {
             let mut so_far = neutral;
             for i in 0..lanes.len {
-                if i.is_multiple_of(BETWEEN_LOOKS) {
-                    ending::look();
-                }
+                looks.count(1);
                 let i = if self.reverse { lanes.len - 1 - i } else { i };
                 let at = start + i * lanes.inner;
                 let next = step(so_far, x[at].widen());

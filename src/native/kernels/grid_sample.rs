@@ -21,7 +21,7 @@ use super::moves::gather_or_zero;
 use super::number::{Number, Real, Scalar};
 use super::window::split_dims;
 use crate::native::element::ElementType;
-use crate::native::ending;
+use crate::native::ending::Looks;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -284,14 +284,15 @@ impl GridSample {
         let x = x.slice::<T>()?;
         let y = cx.output::<T>(0, dims)?.into_mut();
         let mut corners = Vec::new();
+        let mut looks = Looks::default();
         let images = x.chunks_exact(shape.channels * shape.image);
         for (image, (x, y)) in images
             .zip(y.chunks_exact_mut(shape.channels * shape.outputs))
             .enumerate()
         {
             for output in 0..shape.outputs {
-                ending::look();
                 self.corners(&shape.position(image, output), shape.spatial, &mut corners);
+                looks.count(corners.len().saturating_mul(shape.channels).max(1));
                 for (channel, x) in x.chunks_exact(shape.image).enumerate() {
                     let mut sum = T::Real::ZERO;
                     for &(at, weight) in &corners {
