@@ -120,6 +120,9 @@ pub(super) struct PipelineShared {
     /// What constraints need, once one was asked for.
     pub guide: Mutex<Option<Arc<Guide>>>,
     pub trace: Option<Trace>,
+    /// The files, in what the pipeline may take: a component may load more of its model later.
+    #[expect(dead_code, reason = "kept until it is dropped")]
+    pub charges: Vec<Charge>,
 }
 
 impl fmt::Debug for Pipeline {
@@ -213,7 +216,7 @@ impl Pipeline {
             }
             opened.push(component);
         }
-        let pipeline = Self::assemble(runtime, &package, opened, &models, options, control)?;
+        let pipeline = Self::assemble(runtime, &package, opened, &models, charges, options, control)?;
         // The last report: nothing is left to do, and nothing has been given out.
         report(names.len())?;
         check_control(control)?;
@@ -270,6 +273,7 @@ impl Pipeline {
             &package,
             opened,
             &ports,
+            Vec::new(),
             &options,
             &RunControl::default(),
         )
@@ -282,6 +286,7 @@ impl Pipeline {
         package: &Package,
         mut opened: Vec<OpenedComponent>,
         models: &[u128],
+        charges: Vec<Charge>,
         options: &PipelineOptions,
         control: &RunControl,
     ) -> Result<Self, PipelineError> {
@@ -398,6 +403,7 @@ impl Pipeline {
             chat_template,
             guide: Mutex::new(None),
             trace: runtime.trace().cloned(),
+            charges,
         })))
     }
 

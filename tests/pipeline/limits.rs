@@ -5,11 +5,19 @@ use std::ops::ControlFlow;
 
 use oxpipe::component::RunControl;
 use oxpipe::media::image::RgbImage;
+#[cfg(feature = "native")]
+use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, PipelineOptions, Run, RunSettings};
+#[cfg(feature = "native")]
+use oxpipe::runtime::BackendChoice;
+#[cfg(feature = "native")]
+use oxpipe_test_support::onnx_writer::{FLOAT, Model, Node, Tensor};
 
 use super::fake::{Fake, continuation, float_tensor, io, open};
 use super::genai::{DECODER, decoder_files};
 use super::tiny::{Decoder, backends, open_with};
+#[cfg(feature = "native")]
+use super::tiny::{runtime, set_floats};
 
 fn assert_refused(error: &PipelineError, words: &[&str]) {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
@@ -41,6 +49,67 @@ fn of_a_pipeline_counts_its_files_before_they_are_loaded() {
         assert!(error.component().is_some(), "{error}");
         open(1 << 20).unwrap();
     }
+}
+
+/// Inputs whose sizes differ where the model has one name for them need a second graph, with packed
+/// weights of its own. The files still count then.
+#[cfg(feature = "native")]
+#[test]
+fn of_a_pipeline_counts_its_files_when_more_is_loaded_later() {
+    const SIZE: i64 = 64;
+    let weights: Vec<f32> = (0..SIZE * SIZE).map(|index| index as f32).collect();
+    let model = Model::new()
+        .input("a", FLOAT, "[n, 64]")
+        .input("b", FLOAT, "[n, 64]")
+        .output("y", FLOAT, "[m, 64]")
+        .initializer(Tensor::floats("w", &[SIZE, SIZE], &weights))
+        .node(Node::new("MatMul", &["a", "w"], &["p"]))
+        .node(Node::new("Add", &["p", "b"], &["y"]));
+    let folder = tempfile::tempdir().unwrap();
+    let yaml = "
+pipeline:
+  models: {m: {filename: m.onnx}}
+  strategy: {kind: single_pass, model: m}
+";
+    let file = model.encode();
+    std::fs::write(folder.path().join("m.onnx"), &file).unwrap();
+    std::fs::write(folder.path().join("inference_metadata.yaml"), yaml).unwrap();
+    let source = PackageSource::Directory(folder.path().into());
+    let open = |limit| {
+        let options = PipelineOptions {
+            backend: Some(BackendChoice::Native),
+            memory_bytes: Some(limit),
+            ..PipelineOptions::default()
+        };
+        Pipeline::open(&runtime(), &source, &options, None, &RunControl::default())
+    };
+    // The least that it can be opened with: the file, and its weights packed.
+    let files = file.len() as u64;
+    let limits: Vec<u64> = (files..4 * files).collect();
+    let least = limits[limits.partition_point(|&limit| open(limit).is_err())];
+    let packed = least - files;
+    assert!((1..=files).contains(&packed), "{packed}");
+    let step_with = |limit, rows: i64| {
+        let pipeline = open(limit).unwrap();
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        for (address, rows) in [("m.a", 1), ("m.b", rows)] {
+            set_floats(
+                &mut run,
+                address,
+                &[rows, SIZE],
+                &vec![1.0; (rows * SIZE) as usize],
+            );
+        }
+        run.step(&RunControl::default()).map(drop)
+    };
+    step_with(least, 1).unwrap();
+    let error = step_with(least, 3).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert_eq!(
+        step_with(least + packed - 1, 3).unwrap_err().kind(),
+        ErrorKind::OutOfMemory
+    );
+    step_with(least + packed, 3).unwrap();
 }
 
 /// Whole runs with every limit up to what is enough: what a limit allows does not depend on who else
