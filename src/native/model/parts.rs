@@ -66,7 +66,7 @@ pub(super) fn check(model: &[u8]) -> Result<(), String> {
         let message = *message;
         // The decoder skips groups of any field, and reads what is behind them.
         if rest.first().is_some_and(|key| matches!(key & 7, 3 | 4)) {
-            return Err("has a group, which ONNX has none of".into());
+            return Err("is not an ONNX model: it has a group of fields, which ONNX has none of".into());
         }
         let Some((number, content)) = field(rest) else {
             // Not well-formed: left to the decoder, which gets no further either.
