@@ -16,8 +16,15 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KNOWN = {
     "graph": {"all-features"},
-    "licenses": {"allow", "confidence-threshold", "exceptions", "private"},
-    "bans": {"multiple-versions", "wildcards", "allow-wildcard-paths", "deny", "skip"},
+    "licenses": {"allow", "confidence-threshold", "include-dev", "exceptions", "private"},
+    "bans": {
+        "multiple-versions",
+        "multiple-versions-include-dev",
+        "wildcards",
+        "allow-wildcard-paths",
+        "deny",
+        "skip",
+    },
     "sources": {"unknown-registry", "unknown-git", "allow-registry"},
     "advisories": {"yanked", "unmaintained"},
 }
