@@ -80,10 +80,26 @@ pub(super) fn spin(ready: impl Fn() -> bool) -> bool {
 }
 
 /// loom takes `SeqCst` for `AcqRel`, which is weaker than what it says. A fence beside each such
-/// operation is what makes the order of all of them one again.
+/// operation is what makes the order of all of them one again. Processors without such operations get
+/// them in one of two ways, and each is enough: a fence behind every store, or one before every load. With
+/// both at once the one would hide that the other is missing, so a model is gone through with each.
 #[cfg(loom)]
-mod modelled {
+pub mod modelled {
+    use std::cell::Cell;
+
     use loom::sync::atomic::{self, Ordering, fence};
+
+    /// Where the fences are.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub enum Fences {
+        BehindStores,
+        BeforeLoads,
+    }
+
+    std::thread_local! {
+        /// Of the model that this thread goes through, with all threads of the model.
+        pub static FENCES: Cell<Fences> = const { Cell::new(Fences::BehindStores) };
+    }
 
     macro_rules! atomic {
         ($name:ident, $ty:ty) => {
@@ -96,19 +112,19 @@ mod modelled {
                 }
 
                 pub fn load(&self, order: Ordering) -> $ty {
-                    fenced(order);
+                    fenced(order, Fences::BeforeLoads);
                     self.0.load(order)
                 }
 
                 pub fn store(&self, value: $ty, order: Ordering) {
                     self.0.store(value, order);
-                    fenced(order);
+                    fenced(order, Fences::BehindStores);
                 }
 
                 pub fn swap(&self, value: $ty, order: Ordering) -> $ty {
-                    fenced(order);
+                    fenced(order, Fences::BeforeLoads);
                     let old = self.0.swap(value, order);
-                    fenced(order);
+                    fenced(order, Fences::BehindStores);
                     old
                 }
             }
@@ -137,15 +153,15 @@ mod modelled {
         }
 
         pub fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
-            fenced(order);
+            fenced(order, Fences::BeforeLoads);
             let old = self.0.fetch_sub(value, order);
-            fenced(order);
+            fenced(order, Fences::BehindStores);
             old
         }
     }
 
-    fn fenced(order: Ordering) {
-        if order == Ordering::SeqCst {
+    fn fenced(order: Ordering, here: Fences) {
+        if order == Ordering::SeqCst && FENCES.get() == here {
             fence(Ordering::SeqCst);
         }
     }

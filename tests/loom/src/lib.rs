@@ -17,21 +17,28 @@ mod native {
         pub fn look() {}
     }
 
-    mod meeting;
+    pub mod meeting;
     pub mod workers;
 }
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::Arc;
 
+use native::meeting::modelled::{FENCES, Fences};
 use native::workers::Workers;
 
 /// A model of at most so many switches between threads where a thread could go on: what more of
-/// them find is next to nothing, and the time grows with each.
+/// them find is next to nothing, and the time grows with each. Once for each place of the fences that stand
+/// for `SeqCst`.
 fn model(switches: usize, check: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(switches);
-    builder.check(check);
+    let check = std::sync::Arc::new(check);
+    for fences in [Fences::BehindStores, Fences::BeforeLoads] {
+        FENCES.set(fences);
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(switches);
+        let check = check.clone();
+        builder.check(move || check());
+    }
 }
 
 /// Runs a region of `parts`, each of which must run once and be done when it returns.
