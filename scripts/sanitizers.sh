@@ -7,7 +7,9 @@
 #             UndefinedBehaviorSanitizer; leaks of the library count as theirs
 #   valgrind  the same programs under memcheck: no report, no block definitely or indirectly lost
 #   rust      the library's tests, with the library itself under AddressSanitizer
-#   threads   the thread pool and the tables of handles under ThreadSanitizer
+#   threads   the thread pool, cancel tokens, accounts of memory, handles, batches, and examples/stress (one
+#             pipeline that many threads use, open, fork, save and cancel), with the library under
+#             ThreadSanitizer; tests/thread_sanitizer.supp says what it cannot see
 #   orders    models of the thread pool in loom, which goes through the orders in which threads can come
 #
 # "rust" and "threads" want a flag of the compiler that is not a stable one: RUSTC_BOOTSTRAP is set for them
@@ -25,31 +27,37 @@ export CARGO_INCREMENTAL=0
 host=$(rustc -vV | sed -n 's/^host: //p')
 native=(--locked --no-default-features --features native)
 # What compiles programs of C or C++ and runs them.
-programs=(programs:: cpp::session cpp::text cpp::run)
+programs=(programs:: cpp::session cpp::text)
 
 c() {
-    OXP_CHECK_PROGRAMS=sanitizers cargo test "${native[@]}" --test capi -- "${programs[@]}" misuse::
+    OXP_CHECK_PROGRAMS=sanitizers cargo test "${native[@]}" --test capi -- "${programs[@]}" cpp::run misuse:: --skip under_valgrind
 }
 
+# Without the programs that end steps after so many milliseconds, of which valgrind takes many times that; and
+# of cpp::run what does not count allocations, which valgrind has its own functions for.
 valgrind() {
-    OXP_CHECK_PROGRAMS=valgrind cargo test "${native[@]}" --test capi -- "${programs[@]}"
+    OXP_CHECK_PROGRAMS=valgrind cargo test "${native[@]}" --test capi -- \
+        "${programs[@]}" cpp::run_under_valgrind --skip programs::deadlines
 }
 
-# A build of its own: everything is compiled with the flag, build scripts and macros without.
+# A build of its own: everything is compiled with the flag, build scripts and macros without. A cargo command
+# and, behind "--", what the program gets.
 instrumented() {
-    local sanitizer=$1
-    shift
+    local sanitizer=$1 command=$2
+    shift 2
     RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" \
-        cargo test "${native[@]}" --target "$host" "$@"
+        cargo "$command" "${native[@]}" --target "$host" "$@"
 }
 
 rust() {
-    ASAN_OPTIONS=allocator_may_return_null=1 instrumented address --lib --test native_robustness --test pipeline --test packages
+    ASAN_OPTIONS=allocator_may_return_null=1 \
+        instrumented address test --lib --test native_robustness --test pipeline --test packages
 }
 
 threads() {
-    TSAN_OPTIONS=halt_on_error=1 \
-        instrumented thread --lib -- workers:: handle:: control::
+    export TSAN_OPTIONS="halt_on_error=1:suppressions=$PWD/tests/thread_sanitizer.supp"
+    instrumented thread test --lib -- workers:: control:: component::memory:: capi::threads::
+    instrumented thread run --example stress -- threads 40 8
 }
 
 orders() {

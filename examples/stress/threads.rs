@@ -38,7 +38,7 @@ pub fn run(time: Duration, threads: usize) -> Result<(), Failure> {
     };
     let start = Instant::now();
     std::thread::scope(|scope| {
-        for thread in 0..threads {
+        let start_one = |thread: usize| {
             let shared = &shared;
             scope.spawn(move || {
                 let mut random = Random(1000 + thread as u64);
@@ -50,7 +50,13 @@ pub fn run(time: Duration, threads: usize) -> Result<(), Failure> {
                         }
                     }
                 }
-            });
+            })
+        };
+        let working: Vec<_> = (0..threads).map(start_one).collect();
+        for thread in working {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
         }
     });
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -60,5 +60,7 @@ mod strings;
 mod structs;
 mod tensor;
 mod texts;
+#[cfg(all(test, feature = "native"))]
+mod threads;
 mod tokenizer;
 mod version;

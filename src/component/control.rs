@@ -180,7 +180,7 @@ mod tests {
             let token = CancelToken::new();
             let count = Arc::new(Count::default());
             thread::scope(|scope| {
-                scope.spawn(|| token.request());
+                let requester = scope.spawn(|| token.request());
                 drop(token.watch(Arc::new(Count::default())));
                 let _watch = token.watch(count.clone());
                 while !token.is_requested() {
@@ -190,6 +190,7 @@ mod tests {
                 while count.0.load(Ordering::Relaxed) == 0 {
                     thread::yield_now();
                 }
+                requester.join().expect("a request does not panic");
             });
         }
     }
