@@ -55,14 +55,9 @@ pub(crate) fn contain<R>(body: impl FnOnce() -> R) -> Result<R, Panic> {
         let _inside = Depth::enter(1);
         catch_unwind(AssertUnwindSafe(body))
     };
-    result.map_err(|payload| {
-        let panic = Panic {
-            place: PLACE.take(),
-            message: payload_text(&*payload),
-        };
-        // Dropping a payload may itself panic; only plain text is known not to.
-        std::mem::forget(payload);
-        panic
+    result.map_err(|payload| Panic {
+        place: PLACE.take(),
+        message: payload_text(payload),
     })
 }
 
@@ -107,9 +102,17 @@ fn note(info: &PanicHookInfo<'_>) -> bool {
     true
 }
 
-fn payload_text(payload: &(dyn Any + Send)) -> String {
-    match payload.downcast_ref::<&str>() {
-        Some(text) => (*text).to_owned(),
-        None => payload.downcast_ref::<String>().cloned().unwrap_or_default(),
+fn payload_text(payload: Box<dyn Any + Send>) -> String {
+    let payload = match payload.downcast::<&'static str>() {
+        Ok(text) => return (*text).to_owned(),
+        Err(payload) => payload,
+    };
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => {
+            // Dropping it may itself panic; only plain text is known not to.
+            std::mem::forget(payload);
+            String::new()
+        }
     }
 }
