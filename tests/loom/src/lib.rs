@@ -29,7 +29,8 @@ use native::workers::Workers;
 
 /// A model of at most so many switches between threads where a thread could go on: what more of
 /// them find is next to nothing, and the time grows with each. Once for each place of the fences that stand
-/// for `SeqCst`.
+/// for `SeqCst`. What no model sees is a thread that sleeps through a region (a weaker store or load of
+/// `asleep`): the caller then runs all parts itself, and nothing but time is lost.
 fn model(switches: usize, check: impl Fn() + Sync + Send + 'static) {
     let check = std::sync::Arc::new(check);
     for fences in [Fences::BehindStores, Fences::BeforeLoads] {
