@@ -26,6 +26,8 @@ enum Message {
     /// Of sequences and optionals.
     Element,
     Map,
+    /// Values and indices, both tensors.
+    SparseTensor,
     /// Whose fields are no messages, or none that have many.
     Leaf,
 }
@@ -39,7 +41,8 @@ impl Message {
             (M::Model, 25) => Some(M::Function),
             (M::Graph, 1) | (M::Function, 7) => Some(M::Node),
             (M::Graph, 11..=13) => Some(M::Value),
-            (M::Graph, 5 | 15) | (M::Attribute, 5) => Some(M::Leaf),
+            (M::Graph, 15) => Some(M::SparseTensor),
+            (M::Graph, 5) | (M::Attribute, 5) | (M::SparseTensor, 1 | 2) => Some(M::Leaf),
             (M::Node, 5) | (M::Function, 11) => Some(M::Attribute),
             (M::Attribute, 6) => Some(M::Graph),
             (M::Value, 2) | (M::Attribute, 14) | (M::Element, 1) | (M::Map, 2) => Some(M::Type),
@@ -162,7 +165,10 @@ mod tests {
         let value = message(11, &message(2, &message(1, &message(2, &dims))));
         let attributes = message(1, &[5 << 3 | 2, 0].repeat(MOST_PARTS));
         let initializers = [5 << 3 | 2, 0].repeat(MOST_PARTS);
-        for content in [value, attributes, initializers] {
+        // External data of the values of a sparse one, and its dims.
+        let entries = [13 << 3 | 2, 0].repeat(MOST_PARTS);
+        let sparse = [message(1, &entries), [3 << 3, 0].repeat(MOST_PARTS)].map(|of| message(15, &of));
+        for content in [value, attributes, initializers].into_iter().chain(sparse) {
             assert!(check(&graph(&content)).unwrap_err().contains("parts"));
         }
         // What a tensor holds is one part, and so is a name.
