@@ -58,6 +58,13 @@ impl MemoryAccount {
             .flatten()
     }
 
+    /// Whether this thread is in an account.
+    #[cfg(feature = "native")]
+    pub(crate) fn is_entered() -> bool {
+        let entered = ENTERED.try_with(|entered| entered.borrow().is_some());
+        entered.unwrap_or(false)
+    }
+
     /// Takes bytes off what is left, or nothing if there are not as many.
     pub fn charge(&self, bytes: u64) -> Result<Charge, Refused> {
         let account = &self.0;
@@ -84,17 +91,21 @@ impl MemoryAccount {
 
     /// Says of an error for want of memory that it was this account's limit, if it was.
     pub fn explain(&self, error: ComponentError) -> ComponentError {
-        let what = match error.kind() {
-            ComponentErrorKind::OutOfMemory { what, .. } => what.clone(),
+        match self.explanation(error.kind()) {
+            None => error,
+            Some(kind) => ComponentError::new(error.component, kind),
+        }
+    }
+
+    /// What [`explain`](Self::explain) says in place of an error, if that was this account's limit.
+    pub fn explanation(&self, error: &ComponentErrorKind) -> Option<ComponentErrorKind> {
+        match error {
+            ComponentErrorKind::OutOfMemory { what, .. } => self.refusal(what),
             ComponentErrorKind::BadTensor {
                 port,
                 source: TensorError::OutOfMemory { .. },
-            } => format!("port \"{port}\""),
-            _ => return error,
-        };
-        match self.0.refused.swap(0, Ordering::Relaxed) {
-            0 => error,
-            bytes => ComponentError::new(error.component, self.over_limit(bytes, what)),
+            } => self.refusal(&format!("port \"{port}\"")),
+            _ => None,
         }
     }
 

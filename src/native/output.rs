@@ -9,7 +9,7 @@ use super::operator::OpError;
 use super::tensor::{Dims, Tensor, byte_count, element_count};
 use super::value::Value;
 use super::workers::Workers;
-use crate::component::AlignedBytes;
+use crate::component::{AlignedBytes, MemoryAccount};
 
 /// Buffers that no value uses, kept for the next one of about their size.
 #[derive(Default)]
@@ -25,10 +25,14 @@ impl Pool {
     /// small value does not keep a large buffer from a large one. Where none is, a fresh one
     /// replaces the largest that is too small: values that grow from run to run (a KV
     /// cache) must not leave a trail of buffers behind. Each replacement is larger than what
-    /// it replaces, so the same run repeated soon finds all it needs. A free buffer counts with all
-    /// that it has: where that is more than the run may still take, a fresh one serves it.
+    /// it replaces, so the same run repeated soon finds all it needs. A run whose memory counts takes
+    /// none that is larger than a fresh one: what it may have does not depend on the runs before it.
     pub(super) fn take(&mut self, bytes: usize) -> Result<Arc<AlignedBytes>, OpError> {
-        let at_most = bytes.saturating_mul(4).max(64 << 10);
+        let fresh = with_slack(bytes);
+        let at_most = match MemoryAccount::is_entered() {
+            true => fresh,
+            false => bytes.saturating_mul(4).max(64 << 10),
+        };
         let mut best: Option<(usize, usize)> = None;
         let mut too_small: Option<(usize, usize)> = None;
         for (index, buffer) in self.free.iter().enumerate() {
@@ -48,20 +52,19 @@ impl Pool {
         if let Some((index, _)) = best {
             let mut buffer = self.free.swap_remove(index);
             if let Some(memory) = Arc::get_mut(&mut buffer).filter(|memory| memory.capacity() >= bytes) {
-                match memory.charge_entered() {
-                    Ok(()) => {
-                        memory.set_len(bytes);
-                        return Ok(buffer);
-                    }
-                    Err(_) => self.free.push(buffer),
+                if memory.charge_entered().is_ok() {
+                    memory.set_len(bytes);
+                    return Ok(buffer);
                 }
+                self.free.push(buffer);
+                return Err(OpError::OutOfMemory { bytes });
             }
         }
         if let Some((index, _)) = too_small.filter(|_| best.is_none()) {
             self.free.swap_remove(index);
         }
         let refused = OpError::OutOfMemory { bytes };
-        let mut fresh = AlignedBytes::try_zeroed(with_slack(bytes)).map_err(|_| refused.clone())?;
+        let mut fresh = AlignedBytes::try_zeroed(fresh).map_err(|_| refused.clone())?;
         match fresh.set_len(bytes) {
             true => Ok(Arc::new(fresh)),
             false => Err(refused),
@@ -488,10 +491,10 @@ pub(super) fn check_strings(dims: &[usize], strings: &[String]) -> Result<(), Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::component::MemoryAccount;
+    use crate::component::EnteredAccount;
 
     #[test]
-    fn a_limit_that_a_fresh_buffer_keeps_to_is_kept_to() {
+    fn what_a_limit_allows_does_not_depend_on_what_is_free() {
         let mut pool = Pool::default();
         let large = pool.take(4096).unwrap();
         pool.give(large);
@@ -499,15 +502,20 @@ mod tests {
         let _entered = account.enter();
         let small = pool.take(1024).unwrap();
         assert_eq!((small.len(), account.used()), (1024, 1024));
-        // Where there is room the free one serves, and counts with all of it.
-        let other = MemoryAccount::new("the run", "memory_bytes", 1 << 20);
-        let _entered = other.enter();
-        let large = pool.take(1024).unwrap();
-        assert_eq!((large.len(), other.used()), (1024, 4096));
-        // Beyond the limit it is refused, whatever is free.
-        pool.give(large);
-        let _entered = account.enter();
-        let refused = pool.take(1025);
-        assert!(matches!(refused, Err(OpError::OutOfMemory { bytes: 1025 })));
+        // One of its size serves, where there is room.
+        pool.give(small);
+        let again = pool.take(1020).unwrap();
+        assert_eq!(
+            (again.len(), again.capacity(), account.used()),
+            (1020, 1024, 1024)
+        );
+        for _ in 0..2 {
+            let refused = pool.take(1025);
+            assert!(matches!(refused, Err(OpError::OutOfMemory { bytes: 1025 })));
+        }
+        pool.give(again);
+        let _outside = EnteredAccount::new(None);
+        assert_eq!(pool.take(1024).unwrap().capacity(), 1024);
+        assert_eq!(pool.take(1024).unwrap().capacity(), 4096);
     }
 }
