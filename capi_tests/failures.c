@@ -67,6 +67,44 @@ static void failing_runs(void)
     oxp_session_free(session);
 }
 
+/* What a session may take, by "memory_bytes": its file, and what runs make. */
+static void limited(const char *bytes, const int64_t *shape, oxp_status status)
+{
+    oxp_options *options = NULL;
+    oxp_session *session = NULL;
+    oxp_outputs *outputs = NULL;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/dynamic.onnx", folder);
+    MUST(oxp_options_create(OXP_OPTIONS_SESSION, &options, ERR));
+    MUST(oxp_options_set(options, "backend", NT, backend, NT, ERR));
+    MUST(oxp_options_set(options, "memory_bytes", NT, bytes, NT, ERR));
+    if (shape == NULL) {
+        EXPECT(status, "the session", oxp_session_open(NULL, path, NT, options, &session, NULL, ERR));
+        CHECK(session == NULL);
+    } else {
+        MUST(oxp_session_open(NULL, path, NT, options, &session, NULL, ERR));
+        if (status == OXP_OK)
+            OK(expand(session, shape, &outputs));
+        else
+            EXPECT(status, "memory_bytes", expand(session, shape, &outputs));
+        CHECK((outputs != NULL) == (status == OXP_OK));
+    }
+    oxp_outputs_free(outputs);
+    oxp_session_free(session);
+    oxp_options_free(options);
+}
+
+static void limits(void)
+{
+    static const int64_t small[2] = {2, 3};
+    static const int64_t large[2] = {1000, 1000};
+    limited("10", NULL, OXP_ERR_OUT_OF_MEMORY);
+    limited("100000", small, OXP_OK);
+    if (is_native)
+        limited("100000", large, OXP_ERR_OUT_OF_MEMORY);
+    limited("100000000", large, OXP_OK);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3)
@@ -76,5 +114,6 @@ int main(int argc, char **argv)
     is_native = strcmp(backend, "native") == 0;
     missing_operators();
     failing_runs();
+    limits();
     return check_result();
 }

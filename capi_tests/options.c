@@ -173,6 +173,8 @@ int main(void)
     bad(runtime, "trace", "", "path of a file");
     unknown(runtime, "backend", "threads, ort_library, trace");
 
+    good(session, "memory_bytes", "1");
+    bad(session, "memory_bytes", "0", "from 1 to");
     threads(session);
     backends(session, "backend");
     good(session, "name", "decoder");

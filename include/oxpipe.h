@@ -286,8 +286,10 @@
  *   "trace"         path of a file, made anew, that tells what ran when: calls on runs,
  *                   components with their bytes and threads, and of native ones each
  *                   operator, as Chrome's trace events (open it at ui.perfetto.dev). It is
- *                   closed when nothing uses the runtime any more; one that was not, can be
- *                   read all the same. What cannot be written is a warning to the logger.
+ *                   closed when nothing uses the runtime any more; one that was not, because
+ *                   the process ended before, can be read all the same, without the operators
+ *                   of a component that was running. What cannot be written is a warning to
+ *                   the logger.
  *                   Default: none
  */
 #define OXP_OPTIONS_RUNTIME 1
@@ -319,6 +321,13 @@
  *                     "map" (the default): the native runtime uses model files where they lie, and
  *                     a call fails with OXP_ERR_IO once one was written to or cut off; or "read":
  *                     they are read when the model is opened, and may change afterwards
+ *   "memory_bytes"    bytes of memory that the session may take, 1 to 2^64 - 1: the sizes of the
+ *                     model's files, mapped or not, what the native runtime makes of them (packed
+ *                     weights, constants), and in a run what native operators compute on the way and
+ *                     outputs in memory of the library, until these are freed. What would go beyond
+ *                     fails with OXP_ERR_OUT_OF_MEMORY before the memory is taken. Default: no limit.
+ *                     What ONNX Runtime allocates on its own does not count, nor copies of inputs
+ *                     that are not aligned
  */
 #define OXP_OPTIONS_SESSION 2
 
@@ -347,8 +356,9 @@
  *                     it instead of running them. The least recently used goes first. Default 0:
  *                     nothing is kept
  *   "memory_bytes"    bytes of memory that the models may take, 1 to 2^64 - 1: the sizes of their
- *                     files, mapped or not, with external data, and of what the native runtime makes
- *                     of them (packed weights, constants). Opening that would go beyond fails with
+ *                     files, mapped or not, with external data (a file of several components once,
+ *                     where it is mapped), and of what the native runtime makes of them (packed
+ *                     weights, constants). Opening that would go beyond fails with
  *                     OXP_ERR_OUT_OF_MEMORY before the memory is taken. Default: no limit. What ONNX
  *                     Runtime allocates on its own does not count
  *   "long_texts"      what oxp_pipeline_embed and oxp_pipeline_classify do with a text of more tokens
@@ -1184,7 +1194,7 @@ void oxp_runtime_free(oxp_runtime *runtime);
  * Opens the ONNX model in the file at `path` (UTF-8); external data lies beside it. Free
  * the session with oxp_session_free. `runtime` may be NULL. `options`, which may be NULL,
  * are of kind OXP_OPTIONS_SESSION. `cancel`, which may be NULL, and "load_timeout_ms" are
- * looked at before and after the graph is read.
+ * looked at while the native runtime reads files and packs weights, else before and after.
  *
  * Errors: OXP_ERR_IO (no such file, a folder, not readable), OXP_ERR_INVALID_MODEL,
  * OXP_ERR_MISSING_OPERATOR, OXP_ERR_BACKEND_UNAVAILABLE, OXP_ERR_CANCELLED,

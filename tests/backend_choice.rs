@@ -36,15 +36,7 @@ fn options(backend: BackendChoice) -> ComponentOptions {
     ComponentOptions {
         backend,
         threads: Some(1),
-        #[cfg(feature = "native")]
-        disabled_passes: Default::default(),
-        #[cfg(feature = "native")]
-        packed_cache: Default::default(),
-        #[cfg(feature = "native")]
-        kv_cache_dtype: Default::default(),
-        #[cfg(feature = "native")]
-        model_files: Default::default(),
-        ort: Default::default(),
+        ..ComponentOptions::default()
     }
 }
 

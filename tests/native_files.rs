@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oxpipe::component::{
-    ComponentError, ComponentErrorKind, ComponentSession, DataType, Dim, ModelSource, Output, OutputResult,
-    PortType, RunControl, SharedBytes,
+    CancelToken, ComponentError, ComponentErrorKind, ComponentSession, DataType, Dim, ModelSource, Output,
+    OutputResult, PortType, RunControl, SharedBytes,
 };
 use oxpipe::native::{NativeOptions, NativeSession, read_tensor_proto};
 use oxpipe_test_support::cpu_time::cpu_time;
@@ -940,6 +940,40 @@ mod that_change {
                 assert_eq!(last(&mut session).unwrap(), (WEIGHTS - 1) as f32);
             }
         }
+    }
+
+    /// Reading ends between two pieces, and so does what is made of weights afterwards.
+    #[test]
+    fn are_not_read_to_the_end_when_loading_is_to_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, _) = write(folder.path(), true);
+        let cancelled = CancelToken::new();
+        cancelled.request();
+        let late = RunControl {
+            cancel: None,
+            deadline: Some(std::time::Instant::now()),
+        };
+        let cancelled = RunControl {
+            cancel: Some(cancelled),
+            deadline: None,
+        };
+        let load = |control| {
+            let options = NativeOptions {
+                model_files: ModelFiles::Read,
+                control,
+                ..NativeOptions::default()
+            };
+            NativeSession::load("part", &ModelSource::file(&path), &options)
+        };
+        let error = load(late).unwrap_err();
+        assert!(
+            matches!(error.kind(), ComponentErrorKind::DeadlineExceeded),
+            "{error}"
+        );
+        let error = load(cancelled).unwrap_err();
+        assert!(matches!(error.kind(), ComponentErrorKind::Cancelled), "{error}");
+        let mut session = load(RunControl::default()).unwrap();
+        assert_eq!(last(&mut session).unwrap(), (WEIGHTS - 1) as f32);
     }
 
     /// A process has few descriptors, and a model may have many files.

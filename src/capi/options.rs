@@ -26,8 +26,10 @@ use super::strings::{Out, text};
 ///   "trace"         path of a file, made anew, that tells what ran when: calls on runs,
 ///                   components with their bytes and threads, and of native ones each
 ///                   operator, as Chrome's trace events (open it at ui.perfetto.dev). It is
-///                   closed when nothing uses the runtime any more; one that was not, can be
-///                   read all the same. What cannot be written is a warning to the logger.
+///                   closed when nothing uses the runtime any more; one that was not, because
+///                   the process ended before, can be read all the same, without the operators
+///                   of a component that was running. What cannot be written is a warning to
+///                   the logger.
 ///                   Default: none
 pub const OXP_OPTIONS_RUNTIME: u32 = 1;
 /// Options for oxp_session_open and oxp_session_open_memory:
@@ -56,6 +58,13 @@ pub const OXP_OPTIONS_RUNTIME: u32 = 1;
 ///                     "map" (the default): the native runtime uses model files where they lie, and
 ///                     a call fails with OXP_ERR_IO once one was written to or cut off; or "read":
 ///                     they are read when the model is opened, and may change afterwards
+///   "memory_bytes"    bytes of memory that the session may take, 1 to 2^64 - 1: the sizes of the
+///                     model's files, mapped or not, what the native runtime makes of them (packed
+///                     weights, constants), and in a run what native operators compute on the way and
+///                     outputs in memory of the library, until these are freed. What would go beyond
+///                     fails with OXP_ERR_OUT_OF_MEMORY before the memory is taken. Default: no limit.
+///                     What ONNX Runtime allocates on its own does not count, nor copies of inputs
+///                     that are not aligned
 pub const OXP_OPTIONS_SESSION: u32 = 2;
 /// Options for oxp_pipeline_open and oxp_pipeline_open_memory:
 ///   "backend"         for components without an option of their own: "auto", "native" or
@@ -81,8 +90,9 @@ pub const OXP_OPTIONS_SESSION: u32 = 2;
 ///                     it instead of running them. The least recently used goes first. Default 0:
 ///                     nothing is kept
 ///   "memory_bytes"    bytes of memory that the models may take, 1 to 2^64 - 1: the sizes of their
-///                     files, mapped or not, with external data, and of what the native runtime makes
-///                     of them (packed weights, constants). Opening that would go beyond fails with
+///                     files, mapped or not, with external data (a file of several components once,
+///                     where it is mapped), and of what the native runtime makes of them (packed
+///                     weights, constants). Opening that would go beyond fails with
 ///                     OXP_ERR_OUT_OF_MEMORY before the memory is taken. Default: no limit. What ONNX
 ///                     Runtime allocates on its own does not count
 ///   "long_texts"      what oxp_pipeline_embed and oxp_pipeline_classify do with a text of more tokens
@@ -259,6 +269,7 @@ pub(super) struct SessionOptions {
     pub name: String,
     pub load_timeout: Option<Duration>,
     pub run_timeout: Option<Duration>,
+    pub memory_bytes: Option<u64>,
     pub test_hook: TestHook,
 }
 
@@ -395,6 +406,7 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
         "name" => settings.name = value.to_owned(),
         "load_timeout_ms" => settings.load_timeout = Some(milliseconds(key, value)?),
         "run_timeout_ms" => settings.run_timeout = Some(milliseconds(key, value)?),
+        "memory_bytes" => settings.memory_bytes = Some(number(key, value, 1, u64::MAX)?),
         #[cfg(feature = "native")]
         DISABLE_PASSES => settings.disabled_passes = disabled_passes(key, value)?,
         #[cfg(feature = "native")]
@@ -412,6 +424,7 @@ fn set_session(settings: &mut SessionOptions, key: &str, value: &str) -> Result<
                 "name",
                 "load_timeout_ms",
                 "run_timeout_ms",
+                "memory_bytes",
                 #[cfg(feature = "native")]
                 DISABLE_PASSES,
                 #[cfg(feature = "native")]

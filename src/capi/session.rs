@@ -1,5 +1,6 @@
 //! Sessions: one graph, loaded.
 
+use std::collections::HashSet;
 use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +8,10 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::component::{Backend, ComponentSession, ModelSource, RunControl};
+use crate::component::{
+    Backend, Charge, ComponentError, ComponentSession, EnteredAccount, MemoryAccount, ModelSource, RunControl,
+};
+use crate::package::ModelOutline;
 use crate::runtime::{ComponentOptions, OrtSettings, Runtime};
 
 use super::cancel::{self, Limit, oxp_cancel};
@@ -54,6 +58,10 @@ pub(super) struct SessionObject {
     pub run_timeout: Option<Duration>,
     pub runs: AtomicU64,
     pub test_hook: TestHook,
+    /// What its memory counts for, if that is limited.
+    account: Option<MemoryAccount>,
+    /// The files, in what the session may take.
+    _files: Option<Charge>,
     /// Kept alive: its logger may be called by the backend.
     _runtime: Runtime,
 }
@@ -83,8 +91,19 @@ impl SessionObject {
             #[cfg(feature = "native")]
             model_files: options.model_files,
             ort: OrtSettings::default(),
+            control: control.clone(),
         };
-        let opened = runtime.open_component(&options.name, source, &component_options)?;
+        let limit = options.memory_bytes;
+        let account = limit.map(|limit| MemoryAccount::new("the session", "memory_bytes", limit));
+        let files = account.as_ref();
+        let files =
+            files.map(|account| ModelOutline::charge(account, &mut HashSet::new(), &options.name, source));
+        let files = files.transpose()?;
+        let opened = {
+            let _entered = enter(account.as_ref());
+            let opened = runtime.open_component(&options.name, source, &component_options);
+            opened.map_err(|error| explained(account.as_ref(), error))?
+        };
         cancel::check(control)?;
         let io = opened.session.io();
         Ok(SessionObject {
@@ -102,6 +121,8 @@ impl SessionObject {
             run_timeout: options.run_timeout,
             runs: AtomicU64::new(0),
             test_hook: options.test_hook,
+            account,
+            _files: files,
             _runtime: runtime,
         })
     }
@@ -113,6 +134,16 @@ impl SessionObject {
             time: self.run_timeout,
         };
         limit.name(failure)
+    }
+
+    /// Charges what this thread makes to the session, until the guard is dropped.
+    pub fn enter(&self) -> EnteredAccount {
+        enter(self.account.as_ref())
+    }
+
+    /// The failure of a run: late, or for want of memory, with the option that says so.
+    pub fn failed(&self, error: ComponentError) -> Failure {
+        self.late(explained(self.account.as_ref(), error))
     }
 
     /// Waits for this call's turn, but not longer than `control` allows.
@@ -127,6 +158,20 @@ impl SessionObject {
             }
             cancel::check(control).map_err(|failure| self.late(failure))?;
         }
+    }
+}
+
+fn enter(account: Option<&MemoryAccount>) -> EnteredAccount {
+    match account {
+        Some(account) => account.enter(),
+        None => EnteredAccount::new(None),
+    }
+}
+
+fn explained(account: Option<&MemoryAccount>, error: ComponentError) -> ComponentError {
+    match account {
+        Some(account) => account.explain(error),
+        None => error,
     }
 }
 
@@ -149,7 +194,7 @@ pub(super) fn backend_code(backend: Backend) -> u32 {
 /// Opens the ONNX model in the file at `path` (UTF-8); external data lies beside it. Free
 /// the session with oxp_session_free. `runtime` may be NULL. `options`, which may be NULL,
 /// are of kind OXP_OPTIONS_SESSION. `cancel`, which may be NULL, and "load_timeout_ms" are
-/// looked at before and after the graph is read.
+/// looked at while the native runtime reads files and packs weights, else before and after.
 ///
 /// Errors: OXP_ERR_IO (no such file, a folder, not readable), OXP_ERR_INVALID_MODEL,
 /// OXP_ERR_MISSING_OPERATOR, OXP_ERR_BACKEND_UNAVAILABLE, OXP_ERR_CANCELLED,

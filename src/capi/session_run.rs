@@ -118,6 +118,7 @@ pub unsafe extern "C" fn oxp_session_run(
             overlap::check(spans)?;
             let views = inputs.views()?;
             let mut component = session.turn(&control)?;
+            let entered = session.enter();
             session.test_hook.reached();
             if rooms.known_to_be_short(&mut **component, &views)? {
                 return Err(rooms.too_small());
@@ -136,12 +137,13 @@ pub unsafe extern "C" fn oxp_session_run(
                 session.runs.fetch_add(1, Ordering::Relaxed);
                 component
                     .run(&views, &mut outputs, &control)
-                    .map_err(|error| session.late(error))?;
+                    .map_err(|error| session.failed(error))?;
                 outputs
                     .into_iter()
                     .map(|output| output.result)
                     .collect::<Vec<_>>()
             };
+            drop(entered);
             drop(component);
             match rooms.store(results)? {
                 true => Ok(()),
@@ -182,11 +184,13 @@ pub unsafe extern "C" fn oxp_session_run_alloc(
             let views = inputs.views()?;
             let mut outputs: Vec<Output<'_>> = names.iter().map(|name| Output::alloc(name)).collect();
             let mut component = session.turn(&control)?;
+            let entered = session.enter();
             session.test_hook.reached();
             session.runs.fetch_add(1, Ordering::Relaxed);
             component
                 .run(&views, &mut outputs, &control)
-                .map_err(|error| session.late(error))?;
+                .map_err(|error| session.failed(error))?;
+            drop(entered);
             drop(component);
             let results = outputs.into_iter().map(|output| output.result);
             let mut tensors = Vec::with_capacity(names.len());

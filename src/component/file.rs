@@ -207,9 +207,11 @@ pub fn map_regular(path: &Path) -> io::Result<MappedFile> {
     Ok(MappedFile { bytes, path, seen })
 }
 
-/// Reads a file, of any size, into memory that nobody else can change.
+/// Reads a file, of any size, into memory that nobody else can change. `between` is called before each
+/// piece of some megabytes, and may unwind.
 #[cfg(feature = "native")]
-pub fn read_whole(path: &Path) -> io::Result<MappedFile> {
+pub fn read_whole(path: &Path, between: impl Fn()) -> io::Result<MappedFile> {
+    const PIECE: usize = 8 << 20;
     let mut file = open_regular(path)?;
     let path = std::path::absolute(path)?;
     let seen = Stamp::of(&file.metadata()?);
@@ -218,7 +220,10 @@ pub fn read_whole(path: &Path) -> io::Result<MappedFile> {
     let len = usize::try_from(seen.len).unwrap_or(usize::MAX);
     let mut bytes =
         AlignedBytes::try_zeroed(len).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
-    file.read_exact(&mut bytes)?;
+    for piece in bytes.chunks_mut(PIECE) {
+        between();
+        file.read_exact(piece)?;
+    }
     let bytes = FileBytes::Read(bytes);
     Ok(MappedFile { bytes, path, seen })
 }

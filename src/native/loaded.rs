@@ -17,7 +17,7 @@ use super::packed_cache::{PackedCacheReport, Store};
 use super::plans::Plans;
 use super::workspace::Workspace;
 use crate::component::{
-    Backend, ComponentErrorKind, EnteredAccount, InPlaceCache, MemoryAccount, ModelSource,
+    Backend, ComponentErrorKind, EnteredAccount, InPlaceCache, MemoryAccount, ModelSource, RunControl,
 };
 
 /// A graph with all that running it takes.
@@ -83,7 +83,10 @@ impl LoadedModel {
             apart: None,
             sources: model.sources(),
             packed_cache: store.map(Store::finish).unwrap_or_default(),
-            options: options.clone(),
+            options: NativeOptions {
+                control: RunControl::default(),
+                ..options.clone()
+            },
             account: MemoryAccount::entered(),
         })
     }
@@ -113,7 +116,12 @@ impl LoadedModel {
         };
         let loaded = match self.apart.take() {
             Some(loaded) => loaded,
-            None => Box::new(self.load_apart(&differing)?),
+            None => Box::new(self.load_apart(&differing).map_err(|error| {
+                let limit = self.account.as_ref();
+                limit
+                    .and_then(|account| account.explanation(&error))
+                    .unwrap_or(error)
+            })?),
         };
         Ok(self.apart.insert(loaded))
     }
@@ -127,7 +135,10 @@ impl LoadedModel {
                 differing.display(&self.usual.graph.io)
             ),
         })?;
-        let _entered = EnteredAccount::new(self.account.clone());
+        let _entered = match &self.account {
+            Some(account) => account.enter(),
+            None => EnteredAccount::new(None),
+        };
         // Only read: the file is for the usual graph, whose weights are mostly the same.
         let file = self.packed_cache.file.clone();
         let mut store = file.map(|file| Store::at(file, &self.options.workers));

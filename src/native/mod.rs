@@ -53,7 +53,7 @@ pub use self::report::{ModelReport, OperatorUse, RunEstimate, report};
 pub use self::session::NativeSession;
 
 use self::workers::Workers;
-use crate::component::Trace;
+use crate::component::{RunControl, Trace};
 
 /// Settings of a native session.
 #[derive(Clone, Debug)]
@@ -71,6 +71,8 @@ pub struct NativeOptions {
     pub model_files: ModelFiles,
     /// Where each operator that runs is written down; without one that costs nothing.
     pub trace: Option<Trace>,
+    /// What may end the loading before it is done; runs are given what may end them.
+    pub control: RunControl,
 }
 
 impl Default for NativeOptions {
@@ -83,6 +85,7 @@ impl Default for NativeOptions {
             kv_cache_dtype: KvCacheDtype::default(),
             model_files: ModelFiles::default(),
             trace: None,
+            control: RunControl::default(),
         }
     }
 }

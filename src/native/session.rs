@@ -2,6 +2,7 @@ use std::fmt;
 
 use super::NativeOptions;
 use super::element::ElementType;
+use super::ending;
 use super::executor::{Executor, Produced, Room, Run};
 use super::graph::{Asked, Graph, Pattern, Plan, Request};
 use super::joined::{self, Lane, Shared};
@@ -34,7 +35,8 @@ impl NativeSession {
     /// the runtime lacks some; with [`InvalidModel`](ComponentErrorKind::InvalidModel) or
     /// [`Io`](ComponentErrorKind::Io) when there is no such file or it is not a model.
     pub fn load(name: &str, source: &ModelSource, options: &NativeOptions) -> Result<Self, ComponentError> {
-        let model = LoadedModel::open(source, options).map_err(|kind| ComponentError::new(name, kind))?;
+        let model = ending::bounded(&options.control, || LoadedModel::open(source, options));
+        let model = model.map_err(|kind| ComponentError::new(name, kind))?;
         Ok(NativeSession {
             name: name.to_owned(),
             model,

@@ -52,7 +52,7 @@ pub use source::PackageSource;
 pub(crate) use declaration::{Continuation, GenerationDefaults, LengthOf};
 pub(crate) use media_json::{audio_program, image_program, placeholders};
 pub(crate) use open::{Package, Resolved};
-pub(crate) use outline::ModelOutline;
+pub(crate) use outline::{ModelOutline, outline_error};
 pub(crate) use readout::Readout;
 pub use readout::{Activation, Pooling};
 pub(crate) use scheduler::{BetaSchedule, Prediction, Scheduler, SchedulerConfig, SchedulerKind, Spacing};

@@ -1,9 +1,12 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::fs::Metadata;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::component::{
-    ComponentIo, DataType, Dim, LocationError, ModelSource, Port, PortType, locate, open_regular,
+    Charge, ComponentError, ComponentErrorKind, ComponentIo, DataType, Dim, LocationError, MemoryAccount,
+    ModelSource, Port, PortType, locate, open_regular,
 };
 
 /// What can be told of a model file without loading it: its size, its external data and
@@ -17,7 +20,22 @@ use crate::component::{
 pub(crate) struct ModelOutline {
     /// Bytes of the model file and of the files its weights lie in.
     pub bytes: u64,
+    /// The same of each.
+    files: Vec<(FileId, u64)>,
     pub io: ComponentIo,
+}
+
+/// What tells a file from others: device and inode, or, of one in memory, where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FileId {
+    Disk(u64, u64),
+    Memory(usize),
+}
+
+impl FileId {
+    fn of(metadata: &Metadata) -> Self {
+        FileId::Disk(metadata.dev(), metadata.ino())
+    }
 }
 
 impl ModelOutline {
@@ -46,24 +64,47 @@ impl ModelOutline {
         external_files(&external, path, root)
     }
 
+    /// As [`read`](Self::read), with the error of a component.
+    pub fn of_component(name: &str, source: &ModelSource) -> Result<Self, ComponentError> {
+        Self::read(source).map_err(|error| outline_error(name, source, error))
+    }
+
+    /// Takes the sizes of the model's files off what an account may take, before they are opened; but
+    /// of those that are in `counted` already, to which the others come.
+    pub fn charge(
+        account: &MemoryAccount,
+        counted: &mut HashSet<FileId>,
+        name: &str,
+        source: &ModelSource,
+    ) -> Result<Charge, ComponentError> {
+        let files = Self::of_component(name, source)?.files;
+        let fresh = files.iter().filter(|(file, _)| counted.insert(*file));
+        let bytes = fresh.fold(0u64, |all, (_, bytes)| all.saturating_add(*bytes));
+        account.charge(bytes).map_err(|_| {
+            let kind = account.over_limit(bytes, "its model".to_owned());
+            ComponentError::new(name, kind)
+        })
+    }
+
     pub fn read(source: &ModelSource) -> io::Result<Self> {
         match source {
             ModelSource::File { path, root } => {
                 let file = open_regular(path)?;
-                let len = file.metadata()?.len();
+                let metadata = file.metadata()?;
+                let (id, len) = (FileId::of(&metadata), metadata.len());
                 let scan = scan_model(&mut BufReader::with_capacity(1 << 16, file), len)?;
-                let mut bytes = len;
+                let mut files = vec![(id, len)];
                 for found in external_files(&scan.external, path, root)? {
-                    let size = open_regular(&found)?.metadata()?.len();
-                    bytes = bytes.saturating_add(size);
+                    let metadata = open_regular(&found)?.metadata()?;
+                    files.push((FileId::of(&metadata), metadata.len()));
                 }
-                Ok(scan.outline(bytes))
+                Ok(scan.outline(files))
             }
             ModelSource::Memory { model, external, .. } => {
                 let model = (**model).as_ref();
                 let len = model.len() as u64;
                 let scan = scan_model(&mut Cursor::new(model), len)?;
-                let mut bytes = len;
+                let mut files = vec![(FileId::Memory(model.as_ptr().addr()), len)];
                 for location in &scan.external {
                     let found = external.iter().find(|(name, _)| name == location);
                     let (_, data) = found.ok_or_else(|| {
@@ -72,12 +113,28 @@ impl ModelOutline {
                             format!("no external data \"{location}\""),
                         )
                     })?;
-                    bytes += (**data).as_ref().len() as u64;
+                    let data = (**data).as_ref();
+                    files.push((FileId::Memory(data.as_ptr().addr()), data.len() as u64));
                 }
-                Ok(scan.outline(bytes))
+                Ok(scan.outline(files))
             }
         }
     }
+}
+
+/// The error of a component whose model cannot be outlined.
+pub(crate) fn outline_error(component: &str, model: &ModelSource, error: io::Error) -> ComponentError {
+    let path = model.path().map(PathBuf::from);
+    let kind = match (path, error.kind()) {
+        (Some(path), kind) if kind != io::ErrorKind::InvalidData => {
+            ComponentErrorKind::Io { path, source: error }
+        }
+        (path, _) => ComponentErrorKind::InvalidModel {
+            path,
+            message: error.to_string(),
+        },
+    };
+    ComponentError::new(component, kind)
 }
 
 fn external_files(external: &BTreeSet<String>, path: &Path, root: &Path) -> io::Result<Vec<PathBuf>> {
@@ -105,13 +162,17 @@ struct Scan {
 }
 
 impl Scan {
-    fn outline(mut self, bytes: u64) -> ModelOutline {
+    fn outline(mut self, files: Vec<(FileId, u64)>) -> ModelOutline {
         // Old models list their weights among the inputs; an input with a default is one
         // that may be left out, and a weight is never fed.
         for port in &mut self.io.inputs {
             port.optional = self.initializers.contains(&port.name);
         }
-        ModelOutline { bytes, io: self.io }
+        ModelOutline {
+            bytes: files.iter().fold(0, |all, (_, bytes)| all.saturating_add(*bytes)),
+            files,
+            io: self.io,
+        }
     }
 }
 

@@ -1,18 +1,18 @@
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::component::{
-    Charge, ComponentError, ComponentErrorKind, ComponentIo, ComponentSession, Dim, EnteredAccount,
-    MemoryAccount, ModelSource, RunControl, Trace,
+    Charge, ComponentErrorKind, ComponentIo, ComponentSession, Dim, EnteredAccount, MemoryAccount,
+    RunControl, Trace,
 };
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
     InputSource, Iteration, ModelOutline, OutputRole, Package, PackageError, PackageErrorKind, PackageHead,
-    PackageSource, PipelineSpec, Readout, Resolved, Said, Scheduler,
+    PackageSource, PipelineSpec, Readout, Resolved, Said, Scheduler, outline_error,
 };
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, Guide, SpecialTokens, Tokenizer};
@@ -171,6 +171,7 @@ impl Pipeline {
         let limit = options.memory_bytes;
         let account = limit.map(|limit| MemoryAccount::new("the pipeline", "memory_bytes", limit));
         let mut charges = Vec::new();
+        let mut counted = HashSet::new();
         let count = package.declaration().components.len();
         let mut opened = Vec::with_capacity(names.len());
         let mut models = Vec::with_capacity(names.len());
@@ -191,13 +192,19 @@ impl Pipeline {
                     Some(head) => head.package.ort_settings(head.index()),
                     None => package.ort_settings(index),
                 },
+                control: control.clone(),
             };
             let model = match package.head().filter(|_| index == count) {
                 Some(head) => head.package.model(head.index())?,
                 None => package.model(index)?,
             };
             if let Some(account) = &account {
-                charges.push(charge_files(account, name, &model)?);
+                // Each reads its own copy; what is mapped is there once.
+                #[cfg(feature = "native")]
+                if options.model_files == crate::native::ModelFiles::Read {
+                    counted.clear();
+                }
+                charges.push(ModelOutline::charge(account, &mut counted, name, &model)?);
             }
             let mut component = {
                 let _entered = match &account {
@@ -429,8 +436,7 @@ impl Pipeline {
         }
         if let Some(head) = package.head() {
             let model = head.package.model(head.index())?;
-            let outline = ModelOutline::read(&model);
-            let outline = outline.map_err(|error| outline_error(head.name(), &model, error))?;
+            let outline = ModelOutline::of_component(head.name(), &model)?;
             estimate.weight_bytes = estimate.weight_bytes.saturating_add(outline.bytes);
         }
         let ios: Vec<_> = outlines.into_iter().map(|outline| outline.io).collect();
@@ -580,40 +586,15 @@ fn outlines(package: &Package) -> Result<Vec<ModelOutline>, PipelineError> {
     components
         .map(|(index, component)| {
             let model = package.model(index)?;
-            let outline = ModelOutline::read(&model);
-            Ok(outline.map_err(|error| outline_error(&component.name, &model, error))?)
+            Ok(ModelOutline::of_component(&component.name, &model)?)
         })
         .collect()
-}
-
-/// Takes the sizes of a model's files off what a pipeline may take, before they are opened.
-fn charge_files(account: &MemoryAccount, name: &str, model: &ModelSource) -> Result<Charge, PipelineError> {
-    let outline = ModelOutline::read(model).map_err(|error| outline_error(name, model, error))?;
-    let charge = account.charge(outline.bytes);
-    charge.map_err(|_| {
-        let kind = account.over_limit(outline.bytes, "its model".to_owned());
-        ComponentError::new(name, kind).into()
-    })
 }
 
 fn warn_of(runtime: &Runtime, package: &Package) {
     for warning in &package.warnings {
         runtime.log(LogLevel::Warning, warning);
     }
-}
-
-fn outline_error(component: &str, model: &ModelSource, error: std::io::Error) -> ComponentError {
-    let path = model.path().map(PathBuf::from);
-    let kind = match (path, error.kind()) {
-        (Some(path), kind) if kind != std::io::ErrorKind::InvalidData => {
-            ComponentErrorKind::Io { path, source: error }
-        }
-        (path, _) => ComponentErrorKind::InvalidModel {
-            path,
-            message: error.to_string(),
-        },
-    };
-    ComponentError::new(component, kind)
 }
 
 fn kv_bytes_per_token(spec: &PipelineSpec) -> Option<u64> {

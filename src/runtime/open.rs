@@ -1,8 +1,8 @@
 use std::fmt;
 
 use crate::component::{
-    Backend, ComponentError, ComponentErrorKind, ComponentSession, LOAD, ModelSource, TraceArgument,
-    TracedSession,
+    Backend, ComponentError, ComponentErrorKind, ComponentSession, LOAD, ModelSource, RunControl,
+    TraceArgument, TracedSession,
 };
 
 #[cfg(any(feature = "native", feature = "ort"))]
@@ -33,6 +33,9 @@ pub struct ComponentOptions {
     pub model_files: crate::native::ModelFiles,
     /// For ONNX Runtime, if that runs it.
     pub ort: OrtSettings,
+    /// What may end the loading: where files are read and weights packed by the native runtime. ONNX
+    /// Runtime loads to its end.
+    pub control: RunControl,
 }
 
 /// A graph that is ready to run, and why this backend runs it.
@@ -169,6 +172,7 @@ impl Runtime {
             kv_cache_dtype: options.kv_cache_dtype,
             model_files: options.model_files,
             trace: self.trace().cloned(),
+            control: options.control.clone(),
         };
         let session = crate::native::NativeSession::load(name, source, &options)?;
         self.log_packed_cache(session.packed_cache());

@@ -6,6 +6,8 @@ use std::ops::ControlFlow;
 use oxpipe::component::RunControl;
 use oxpipe::media::image::RgbImage;
 #[cfg(feature = "native")]
+use oxpipe::native::ModelFiles;
+#[cfg(feature = "native")]
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, PipelineOptions, Run, RunSettings};
 #[cfg(feature = "native")]
@@ -49,6 +51,47 @@ fn of_a_pipeline_counts_its_files_before_they_are_loaded() {
         assert!(error.component().is_some(), "{error}");
         open(1 << 20).unwrap();
     }
+}
+
+/// Two components of one data file: it is mapped, and counts, once.
+#[cfg(feature = "native")]
+#[test]
+fn of_a_pipeline_counts_a_file_of_two_components_once() {
+    const BYTES: usize = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let model = |shape: &str| {
+        Model::new()
+            .input("x", FLOAT, shape)
+            .output("y", FLOAT, "[n]")
+            .initializer(Tensor::external("w", FLOAT, &[BYTES as i64 / 4], "w.bin", None))
+            .node(Node::new("Add", &["x", "w"], &["y"]))
+            .encode()
+    };
+    std::fs::write(folder.path().join("w.bin"), vec![0; BYTES]).unwrap();
+    std::fs::write(folder.path().join("a.onnx"), model("[1]")).unwrap();
+    std::fs::write(folder.path().join("b.onnx"), model("[n]")).unwrap();
+    let yaml = "
+pipeline:
+  models: {a: {filename: a.onnx}, b: {filename: b.onnx}}
+  dataflow: [{from: a.y, to: b.x}]
+  strategy: {kind: composite, stages: [{name: first, strategy: {kind: single_pass, model: a}}, {name: second, strategy: {kind: single_pass, model: b}}]}
+";
+    std::fs::write(folder.path().join("inference_metadata.yaml"), yaml).unwrap();
+    let source = PackageSource::Directory(folder.path().into());
+    let open = |model_files| {
+        let options = PipelineOptions {
+            backend: Some(BackendChoice::Native),
+            memory_bytes: Some(BYTES as u64 * 3 / 2),
+            model_files,
+            ..PipelineOptions::default()
+        };
+        Pipeline::open(&runtime(), &source, &options, None, &RunControl::default())
+    };
+    open(ModelFiles::Map).unwrap();
+    assert_refused(
+        &open(ModelFiles::Read).unwrap_err(),
+        &["the pipeline", "memory_bytes"],
+    );
 }
 
 /// Inputs whose sizes differ where the model has one name for them need a second graph, with packed
@@ -103,12 +146,10 @@ pipeline:
         run.step(&RunControl::default()).map(drop)
     };
     step_with(least, 1).unwrap();
-    let error = step_with(least, 3).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
-    assert_eq!(
-        step_with(least + packed - 1, 3).unwrap_err().kind(),
-        ErrorKind::OutOfMemory
-    );
+    for limit in [least, least + packed - 1] {
+        let error = step_with(limit, 3).unwrap_err();
+        assert_refused(&error, &["the pipeline", &limit.to_string(), "memory_bytes"]);
+    }
     step_with(least + packed, 3).unwrap();
 }
 

@@ -11,6 +11,7 @@ use super::tensor_proto::TensorProtoError;
 use crate::component::{
     ComponentErrorKind, LocationError, MappedFile, ModelSource, SharedBytes, locate, map_regular, read_whole,
 };
+use crate::native::ending;
 
 /// Bytes of the caller as an owner for [`Bytes`].
 pub(super) struct Shared(pub(super) SharedBytes);
@@ -94,7 +95,7 @@ impl MappedFiles {
     fn map(&mut self, path: &Path) -> io::Result<Bytes> {
         let file = Arc::new(match self.how {
             ModelFiles::Map => map_regular(path)?,
-            ModelFiles::Read => read_whole(path)?,
+            ModelFiles::Read => read_whole(path, ending::look)?,
         });
         self.files.push((path.to_owned(), file.clone()));
         Ok(Bytes::from_owner(Mapped(file)))
