@@ -3,8 +3,6 @@
 //! allocation.
 #![cfg(feature = "native")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -16,27 +14,8 @@ use oxpipe::native::{NativeOptions, NativeSession};
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{Pipeline, Run, RunSettings};
 use oxpipe::runtime::{Environment, Runtime, RuntimeSettings};
+use oxpipe_test_support::counting_allocator::{self, Counting};
 use oxpipe_test_support::onnx_writer::{FLOAT, INT32, INT64, Model, Node, Tensor};
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -225,11 +204,11 @@ impl Step {
                 Output::into_room(name, bytes)
             })
         };
-        let before = ALLOCATIONS.with(Cell::get);
+        let before = counting_allocator::allocations();
         session
             .run(&inputs, &mut outputs, &RunControl::default())
             .unwrap();
-        let allocations = ALLOCATIONS.with(Cell::get) - before;
+        let allocations = counting_allocator::allocations() - before;
         assert!(
             outputs
                 .iter()
@@ -322,9 +301,9 @@ model:
         let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
         run.append_tokens(&[3, 1, 4, 1, 5]).unwrap();
         let allocates = |_: &usize| {
-            let before = ALLOCATIONS.with(Cell::get);
+            let before = counting_allocator::allocations();
             let event = run.step(&RunControl::default()).unwrap();
-            let allocations = ALLOCATIONS.with(Cell::get) - before;
+            let allocations = counting_allocator::allocations() - before;
             assert!(event.finish.is_none());
             allocations > 0
         };

@@ -1,31 +1,10 @@
 //! Choosing a token allocates nothing, whatever it goes through, once what is kept has its size. A
 //! test binary of its own, because it counts every allocation.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use oxpipe::generation::{Sampler, SamplingOptions, TokenMask};
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
+use oxpipe_test_support::counting_allocator::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -89,9 +68,9 @@ fn choosing_a_token_allocates_nothing() {
             for step in 0..12 {
                 let logits = logits(step);
                 let history = &history[..HISTORY - 12 + step];
-                let before = ALLOCATIONS.with(Cell::get);
+                let before = counting_allocator::allocations();
                 sampler.choose(&logits, history, 20, mask).unwrap();
-                let allocations = ALLOCATIONS.with(Cell::get) - before;
+                let allocations = counting_allocator::allocations() - before;
                 // The first ones make room.
                 assert!(step < 4 || allocations == 0, "{chain:?} at step {step}");
             }
