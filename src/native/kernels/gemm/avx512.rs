@@ -129,12 +129,19 @@ pub(super) unsafe fn multiply<A: Unit, B: Unit>(part: Tiled<'_, '_, A, B>) {
                     depth,
                     panels: count,
                 };
-                let sums = (&mut sums[rows.start * TILE_COLUMNS..], panel_sums);
+                let pass = Pass {
+                    copy,
+                    sums: &mut sums[rows.start * TILE_COLUMNS..],
+                    beside: panel_sums,
+                    first: is_first,
+                    lines: &mut lines,
+                    each,
+                };
                 // SAFETY: the caller's word.
                 unsafe {
                     match fresh.take() {
-                        Some(fresh) => block.add::<B>(fresh, copy, sums, is_first, &mut lines, each),
-                        None => block.add::<B>(Copied, copy, sums, is_first, &mut lines, each),
+                        Some(fresh) => block.add::<B>(fresh, pass),
+                        None => block.add::<B>(Copied, pass),
                     }
                 }
             }
@@ -282,41 +289,45 @@ struct Block<'a> {
     panels: usize,
 }
 
+/// Where the products of a block go.
+struct Pass<'a> {
+    /// Of the columns, [panel][depth][16].
+    copy: &'a mut [f32],
+    /// Of the rows, [`TILE_COLUMNS`] for each; taken for 0 if they are the `first`.
+    sums: &'a mut [f32],
+    /// The sums of the second panel begin so many elements after those of the first.
+    beside: usize,
+    first: bool,
+    /// Asked for `each` at a time on the way.
+    lines: &'a mut Lines,
+    each: usize,
+}
+
 impl Block<'_> {
-    /// Adds the products to the sums of the rows, [`TILE_COLUMNS`] for each, which are 0 if they are
-    /// the `first`; those of the second panel begin so many elements after those of the first.
-    /// `copy` is [panel][depth][16]. Asks for `each` of the lines on the way.
+    /// Adds the products to the sums.
     ///
     /// # Safety
     /// [`is_there`], and the columns have as many panels and rows.
-    unsafe fn add<U: Unit>(
-        &self,
-        columns: impl Columns,
-        copy: &mut [f32],
-        (sums, beside): (&mut [f32], usize),
-        first: bool,
-        lines: &mut Lines,
-        each: usize,
-    ) {
+    unsafe fn add<U: Unit>(&self, columns: impl Columns, pass: Pass<'_>) {
         assert!(
-            self.a.len() == self.depth * self.rows && copy.len() == self.panels * self.depth * TILE_COLUMNS
+            self.a.len() == self.depth * self.rows
+                && pass.copy.len() == self.panels * self.depth * TILE_COLUMNS
         );
-        assert!(sums.len() >= (self.panels - 1) * beside + self.rows * TILE_COLUMNS);
+        assert!(pass.sums.len() >= (self.panels - 1) * pass.beside + self.rows * TILE_COLUMNS);
         const { assert!(TILE_ROWS == 6 && TILE_COLUMNS == 16) };
-        let copy = copy.as_mut_ptr();
         macro_rules! by_rows {
             ($panels:literal) => {
                 match self.rows {
                     0 => {}
-                    1 => self.add_tiles::<U, 1, 1, $panels>(columns, copy, sums, beside, first, lines, each),
-                    2 => self.add_tiles::<U, 1, 2, $panels>(columns, copy, sums, beside, first, lines, each),
-                    3 => self.add_tiles::<U, 1, 3, $panels>(columns, copy, sums, beside, first, lines, each),
-                    4 => self.add_tiles::<U, 1, 4, $panels>(columns, copy, sums, beside, first, lines, each),
-                    5 => self.add_tiles::<U, 1, 5, $panels>(columns, copy, sums, beside, first, lines, each),
-                    6 => self.add_tiles::<U, 1, 6, $panels>(columns, copy, sums, beside, first, lines, each),
+                    1 => self.add_tiles::<U, 1, 1, $panels>(columns, pass),
+                    2 => self.add_tiles::<U, 1, 2, $panels>(columns, pass),
+                    3 => self.add_tiles::<U, 1, 3, $panels>(columns, pass),
+                    4 => self.add_tiles::<U, 1, 4, $panels>(columns, pass),
+                    5 => self.add_tiles::<U, 1, 5, $panels>(columns, pass),
+                    6 => self.add_tiles::<U, 1, 6, $panels>(columns, pass),
                     rows => {
                         assert!(rows == 2 * TILE_ROWS);
-                        self.add_tiles::<U, 2, 6, $panels>(columns, copy, sums, beside, first, lines, each);
+                        self.add_tiles::<U, 2, 6, $panels>(columns, pass);
                     }
                 }
             };
@@ -335,79 +346,64 @@ impl Block<'_> {
 
     /// # Safety
     /// As [`Self::add`]; T tiles of R rows, and P panels, have its lengths.
-    #[expect(clippy::too_many_arguments, reason = "what one loop works on")]
     #[inline(always)]
     unsafe fn add_tiles<U: Unit, const T: usize, const R: usize, const P: usize>(
         &self,
-        from: impl Columns,
-        copy: *mut f32,
-        sums: &mut [f32],
-        beside: usize,
-        first: bool,
-        lines: &mut Lines,
-        each: usize,
+        columns: impl Columns,
+        pass: Pass<'_>,
     ) {
         // SAFETY: the caller's word.
         unsafe {
             match U::DEPTHS {
-                1 => self.add_elements::<U, T, R, P>(from, copy, sums, beside, first, lines, each),
-                _ => self.add_pairs::<U, T, R, P>(from, copy, sums, beside, first, lines, each),
+                1 => self.add_elements::<U, T, R, P>(columns, pass),
+                _ => self.add_pairs::<U, T, R, P>(columns, pass),
             }
         }
     }
 
     /// # Safety
     /// As [`Self::add_tiles`].
-    #[expect(clippy::too_many_arguments, reason = "what one loop works on")]
     #[target_feature(enable = "avx512f")]
     unsafe fn add_elements<U: Unit, const T: usize, const R: usize, const P: usize>(
         &self,
-        from: impl Columns,
-        copy: *mut f32,
-        sums: &mut [f32],
-        beside: usize,
-        first: bool,
-        lines: &mut Lines,
-        each: usize,
+        columns: impl Columns,
+        pass: Pass<'_>,
     ) {
         // SAFETY: the caller's word.
-        unsafe { self.add_words::<U, T, R, P>(from, copy, sums, beside, first, lines, each) }
+        unsafe { self.add_words::<U, T, R, P>(columns, pass) }
     }
 
     /// # Safety
     /// As [`Self::add_tiles`], and [`has_pairs`].
-    #[expect(clippy::too_many_arguments, reason = "what one loop works on")]
     #[target_feature(enable = "avx512f,avx512bf16")]
     unsafe fn add_pairs<U: Unit, const T: usize, const R: usize, const P: usize>(
         &self,
-        from: impl Columns,
-        copy: *mut f32,
-        sums: &mut [f32],
-        beside: usize,
-        first: bool,
-        lines: &mut Lines,
-        each: usize,
+        columns: impl Columns,
+        pass: Pass<'_>,
     ) {
         // SAFETY: the caller's word.
-        unsafe { self.add_words::<U, T, R, P>(from, copy, sums, beside, first, lines, each) }
+        unsafe { self.add_words::<U, T, R, P>(columns, pass) }
     }
 
     /// Compiled for each set of features that it is called with.
     ///
     /// # Safety
     /// As [`Self::add_tiles`].
-    #[expect(clippy::too_many_arguments, reason = "what one loop works on")]
     #[inline(always)]
     unsafe fn add_words<U: Unit, const T: usize, const R: usize, const P: usize>(
         &self,
-        from: impl Columns,
-        copy: *mut f32,
-        sums: &mut [f32],
-        beside: usize,
-        first: bool,
-        lines: &mut Lines,
-        each: usize,
+        columns: impl Columns,
+        pass: Pass<'_>,
     ) {
+        let Pass {
+            copy,
+            sums,
+            beside,
+            first,
+            lines,
+            each,
+        } = pass;
+        let copy = copy.as_mut_ptr();
         let (a, sums) = (self.a.as_ptr(), sums.as_mut_ptr());
         let at = |t: usize, r: usize, p: usize| p * beside + (t * R + r) * TILE_COLUMNS;
         let (between, at_once) = ((self.depth / each.max(1)).max(1), each.div_ceil(self.depth));
@@ -429,15 +425,15 @@ impl Block<'_> {
                     lines.ask();
                 }
                 for d in start..self.depth.min(start + between) {
-                    let mut columns = [_mm512_setzero_ps(); P];
+                    let mut words = [_mm512_setzero_ps(); P];
                     for p in 0..P {
-                        columns[p] = from.load(p, d, copy.add((p * self.depth + d) * TILE_COLUMNS));
+                        words[p] = columns.load(p, d, copy.add((p * self.depth + d) * TILE_COLUMNS));
                     }
                     for t in 0..T {
                         for r in 0..R {
                             let x = _mm512_set1_ps(*a.add((t * self.depth + d) * R + r));
                             for p in 0..P {
-                                tile[t][r][p] = U::multiply_add(x, columns[p], tile[t][r][p]);
+                                tile[t][r][p] = U::multiply_add(x, words[p], tile[t][r][p]);
                             }
                         }
                     }
