@@ -186,10 +186,14 @@ fn bytes_that_are_no_state_are_refused() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << (at % 8);
             refusal(&pipeline, &settings, &damaged);
-            // Written on purpose: an error, or a run that is good for something.
-            for value in [0, 0xff, damaged[at]] {
+            // Written on purpose: an error, or a run that is good for something. Numbers may be at their ends.
+            let byte = |value: u8| vec![value];
+            let number = |value: u64| value.to_le_bytes().to_vec();
+            let (most, half) = (number(u64::MAX), number(u64::MAX / 2));
+            for value in [byte(0), byte(0xff), byte(damaged[at]), most, half] {
                 let mut written = bytes.clone();
-                written[at] = value;
+                let end = (at + value.len()).min(written.len());
+                written[at..end].copy_from_slice(&value[..end - at]);
                 if at < 40 {
                     continue;
                 }

@@ -69,11 +69,11 @@ impl Run {
         wire.i64s(next)?;
         wire.flag(ready)?;
         wire.usize(prompt_rows)?;
-        wire.u64(&mut stats.component_runs)?;
-        wire.u64(&mut stats.reused_tokens)?;
-        wire.u64(&mut stats.proposed_tokens)?;
-        wire.u64(&mut stats.accepted_tokens)?;
-        wire.u64(&mut stats.passes)?;
+        statistic(wire, &mut stats.component_runs)?;
+        statistic(wire, &mut stats.reused_tokens)?;
+        statistic(wire, &mut stats.proposed_tokens)?;
+        statistic(wire, &mut stats.accepted_tokens)?;
+        statistic(wire, &mut stats.passes)?;
         duration(wire, &mut stats.prefill)?;
         duration(wire, &mut stats.decode)?;
         let mut state = sampler.state().to_bytes();
@@ -286,9 +286,18 @@ fn optional(wire: &mut Wire<'_>, value: &mut Option<usize>) -> Result<()> {
     Ok(())
 }
 
+/// What only ever grows, so no run has half of what there is room for; a number beside that would overflow.
+fn statistic(wire: &mut Wire<'_>, value: &mut u64) -> Result<()> {
+    wire.u64(value)?;
+    match *value <= u64::MAX / 2 {
+        true => Ok(()),
+        false => wrong(format!("a statistic of {value} is more than a run comes to")),
+    }
+}
+
 fn duration(wire: &mut Wire<'_>, value: &mut Duration) -> Result<()> {
-    let mut nanoseconds = u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
-    wire.u64(&mut nanoseconds)?;
+    let mut nanoseconds = u64::try_from(value.as_nanos()).unwrap_or(u64::MAX / 2);
+    statistic(wire, &mut nanoseconds)?;
     *value = Duration::from_nanos(nanoseconds);
     Ok(())
 }
