@@ -19,6 +19,10 @@ struct Parts {
 
 /// Says what is wrong with the file and where.
 pub(super) fn check(file: &[u8]) -> Result<(), String> {
+    // The parser looks at what it keeps alone, and the crate panics on the rest.
+    if let Err(error) = std::str::from_utf8(file) {
+        return Err(format!("not UTF-8 from byte {} on", error.valid_up_to()));
+    }
     let parts: Parts =
         serde_json::from_slice(file).map_err(|error| format!("not a JSON object as expected: {error}"))?;
     each_object(

@@ -179,3 +179,19 @@ fn what_a_text_is_cut_off_by_takes_no_memory() {
         );
     }
 }
+
+#[test]
+fn files_that_are_not_utf_8_are_refused_wherever_that_is() {
+    let text = json!({"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
+                      "decoder": {"type": "Strip", "content": "a", "start": 0, "stop": 0}});
+    let file = text.to_string().into_bytes();
+    Tokenizer::from_bytes("here", &file, None).unwrap();
+    for at in (0..file.len()).filter(|at| file[*at].is_ascii_alphabetic()) {
+        let mut file = file.clone();
+        file[at] = 0x97;
+        let error = Tokenizer::from_bytes("here", &file, None)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(&format!("not UTF-8 from byte {at} on")), "{error}");
+    }
+}
