@@ -32,13 +32,13 @@ pub fn run(time: Duration) -> Result<(), Failure> {
         answers += 1;
         if start.elapsed() >= next {
             next += interval;
-            let now = resident()?;
+            let Resident { all, anonymous, file } = Resident::now()?;
             println!(
-                "{:5} s: {now} KiB resident, {answers} answers",
+                "{:5} s: {all} KiB resident, {anonymous} of memory and {file} of files; {answers} answers",
                 start.elapsed().as_secs()
             );
-            first.get_or_insert(now);
-            most = most.max(now);
+            first.get_or_insert(all);
+            most = most.max(all);
         }
     }
     let first = first.ok_or("too short to tell")?;
@@ -50,12 +50,30 @@ pub fn run(time: Duration) -> Result<(), Failure> {
     }
 }
 
-/// KiB of memory that the process has in use.
-fn resident() -> Result<u64, Failure> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    Ok(number
-        .ok_or("the system does not say how much memory is in use")?
-        .parse()?)
+/// KiB of memory that the process has in use, by what it is.
+struct Resident {
+    /// All of it.
+    all: u64,
+    /// What was asked of the system: heap and stacks.
+    anonymous: u64,
+    /// Pages of files: the program, libraries and models. The system takes and brings them as it likes.
+    file: u64,
+}
+
+impl Resident {
+    fn now() -> Result<Self, Failure> {
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let field = |name: &str| -> Result<u64, Failure> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.split_whitespace().next());
+            Ok(number
+                .ok_or_else(|| format!("the system does not say how much {name} is in use"))?
+                .parse()?)
+        };
+        Ok(Self {
+            all: field("VmRSS:")?,
+            anonymous: field("RssAnon:")?,
+            file: field("RssFile:")?,
+        })
+    }
 }
