@@ -77,7 +77,8 @@ remove_test_programs
 step "tests, ONNX Runtime only" "${unoptimised[@]}" "${ort[@]}" -- --skip answers_of --skip examples::
 remove_test_programs
 step "release build" finish_release_build
-step "tests" cargo test --locked --test '*'
+# Nine fuzz targets on two cores: two minutes in all.
+step "tests" env OXP_FUZZ_SECONDS=27 cargo test --locked --test '*'
 step "threads at once" cargo run --locked --quiet --example stress -- threads 5
 step "orders of threads" scripts/sanitizers.sh orders
 

@@ -1,8 +1,9 @@
 //! The fuzz targets of fuzz/ as ordinary tests: on their committed corpora, on what inputs are made from,
 //! and on changes of these from a fixed seed. Coverage does not lead here, and no sanitizer looks on, so this
 //! finds what is near; `scripts/fuzz.sh` is what goes far. `OXP_FUZZ_ROUNDS` says how many changed inputs
-//! each target gets; `OXP_FUZZ_KEEP` names a folder where each input is written before it is run, so that one
-//! that ends the process is there: `scripts/fuzz.sh check TARGET FILE` runs it with more to see.
+//! each target gets at least, `OXP_FUZZ_SECONDS` for how long it gets more; `OXP_FUZZ_KEEP` names a folder
+//! where each input is written before it is run, so that one that ends the process is there:
+//! `scripts/fuzz.sh check TARGET FILE` runs it with more to see.
 #![cfg(feature = "native")]
 
 #[path = "../fuzz/src/bases.rs"]
@@ -97,7 +98,13 @@ fn changed(inputs: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 }
 
 fn check(target: &str, rounds: usize, run: impl Fn(&[u8])) {
-    let rounds = std::env::var("OXP_FUZZ_ROUNDS").map_or(rounds, |text| text.parse().expect("a number"));
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .map(|text: String| text.parse().expect("a number"))
+    };
+    let least = number("OXP_FUZZ_ROUNDS").map_or(rounds, |rounds| rounds as usize);
+    let duration = Duration::from_secs(number("OXP_FUZZ_SECONDS").unwrap_or(0));
     let mut inputs = seeds::of(target);
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")
@@ -121,7 +128,10 @@ fn check(target: &str, rounds: usize, run: impl Fn(&[u8])) {
     let mut random = Random(42);
     let trace = std::env::var_os("OXP_FUZZ_KEEP");
     let mut slowest = Duration::ZERO;
-    for _ in 0..rounds {
+    let mut rounds = 0;
+    let started = Instant::now();
+    while rounds < least || started.elapsed() < duration {
+        rounds += 1;
         let input = changed(&inputs, &mut random);
         if let Some(folder) = &trace {
             std::fs::write(Path::new(folder).join(target), &input).expect("the folder can be written");
