@@ -3,11 +3,13 @@
 //! Between operators the executor looks whether it should go on. One operator over a long prompt may
 //! take a second, and what takes long is cut into parts (see [`workers`](super::workers)): so the
 //! thread that runs them looks before each of its own, and the long loops of kernels that are not cut
-//! look themselves. If the run should end, it unwinds out of the
-//! kernel, as a kernel that panics does, but without a panic: the parts that have not begun are left
+//! look themselves: where a step takes some time, each ([`look`]); else they count their elements, and
+//! one look is for many ([`count`], and what is made of it). If the run should end, it unwinds out of
+//! the kernel, as a kernel that panics does, but without a panic: the parts that have not begun are left
 //! out, and the executor, where [`bounded`] was called, gives the reason as an error.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::component::{ComponentErrorKind, RunControl};
@@ -15,7 +17,17 @@ use crate::component::{ComponentErrorKind, RunControl};
 thread_local! {
     /// What may end the run that is under way on this thread.
     static CONTROL: RefCell<Option<RunControl>> = const { RefCell::new(None) };
+
+    /// Elements that loops on this thread may go over before one of them looks. It is kept from loop
+    /// to loop, so that many short ones look as one long one does.
+    static LEFT: Cell<usize> = const { Cell::new(BETWEEN) };
 }
+
+/// Elements between two looks.
+const BETWEEN: usize = 1 << 16;
+
+/// Elements of a loop that are counted at once, where it is too tight to count each.
+pub(super) const PIECE: usize = 1 << 12;
 
 /// What unwinds.
 struct Ended(ComponentErrorKind);
@@ -29,6 +41,7 @@ pub(super) fn bounded<R>(
         return body();
     }
     let before = CONTROL.replace(Some(control.clone()));
+    LEFT.set(BETWEEN);
     let outcome = catch_unwind(AssertUnwindSafe(body));
     CONTROL.replace(before);
     outcome.unwrap_or_else(|payload| match payload.downcast::<Ended>() {
@@ -50,27 +63,62 @@ pub(super) fn look() {
     }
 }
 
-/// Looks whether to go on from time to time, in a loop over elements that take next to no time each.
-#[derive(Default)]
+/// Counts elements that a loop goes over, which take next to no time each. Does not return if the run
+/// should end.
+#[inline]
+pub(super) fn count(elements: usize) {
+    match LEFT.get().saturating_sub(elements) {
+        0 => {
+            LEFT.set(BETWEEN);
+            look();
+        }
+        left => LEFT.set(left),
+    }
+}
+
+/// The positions of a loop over `len` elements in pieces, each of which is counted as it is given.
+pub(super) fn pieces(len: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(PIECE).map(move |first| {
+        let piece = first..len.min(first + PIECE);
+        count(piece.len());
+        piece
+    })
+}
+
+/// Items, each of which is counted as it is given.
+pub(super) fn counted<I: IntoIterator>(items: I) -> impl Iterator<Item = I::Item> {
+    let mut looks = Looks::default();
+    items.into_iter().inspect(move |_| looks.count(1))
+}
+
+/// [`count`] for a loop that is too tight to call it for each element.
 pub(super) struct Looks {
-    /// Elements until the next one.
-    left: usize,
+    /// Elements that are not counted yet.
+    pending: usize,
+}
+
+impl Default for Looks {
+    /// Does not return if it is time to look, and the run should end.
+    fn default() -> Self {
+        count(0);
+        Looks { pending: 0 }
+    }
 }
 
 impl Looks {
-    /// Elements between two looks.
-    pub(super) const BETWEEN: usize = 1 << 16;
-
-    /// Counts elements. Does not return if the run should end.
     #[inline]
     pub(super) fn count(&mut self, elements: usize) {
-        match self.left.checked_sub(elements) {
-            Some(left) => self.left = left,
-            None => {
-                self.left = Self::BETWEEN;
-                look();
-            }
+        self.pending = self.pending.saturating_add(elements);
+        if self.pending >= PIECE {
+            count(std::mem::take(&mut self.pending));
         }
+    }
+}
+
+impl Drop for Looks {
+    /// Counts the rest, without a look: this may be an unwinding.
+    fn drop(&mut self) {
+        LEFT.set(LEFT.get().saturating_sub(self.pending));
     }
 }
 
@@ -117,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_loop_ends_at_a_look_and_looks_seldom() {
-        for step in [1, 100, Looks::BETWEEN * 2] {
+        for step in [1, 100, BETWEEN * 2] {
             let cancel = CancelToken::new();
             let control = RunControl {
                 cancel: Some(cancel.clone()),
@@ -133,8 +181,49 @@ mod tests {
                 }
             });
             assert!(matches!(outcome, Err(ComponentErrorKind::Cancelled)));
-            // The first step is before it is cancelled; the look is the first one that is due.
-            assert_eq!(steps.get(), Looks::BETWEEN / step + 1, "{step}");
+            let elements = steps.get() * step;
+            // The last step is not among them.
+            assert!(
+                elements + step >= BETWEEN && elements <= 2 * BETWEEN,
+                "{step}: {elements}"
+            );
+        }
+    }
+
+    /// Loops, of which none is long enough to look.
+    #[test]
+    fn short_loops_look_together() {
+        let loops: [fn(); 4] = [
+            || count(10),
+            || pieces(10).for_each(drop),
+            || counted(0..10).for_each(drop),
+            || Looks::default().count(10),
+        ];
+        for short in loops {
+            let cancel = CancelToken::new();
+            cancel.request();
+            let control = RunControl {
+                cancel: Some(cancel),
+                deadline: None,
+            };
+            let ran = Cell::new(0);
+            let outcome: Result<(), _> = bounded(&control, || {
+                loop {
+                    short();
+                    ran.set(ran.get() + 1);
+                    assert!(ran.get() < BETWEEN);
+                }
+            });
+            assert!(matches!(outcome, Err(ComponentErrorKind::Cancelled)));
+            assert!((BETWEEN / 10..=BETWEEN / 10 + 1).contains(&ran.get()));
+        }
+    }
+
+    #[test]
+    fn pieces_are_the_whole() {
+        for len in [0, 1, PIECE, PIECE + 1, 3 * PIECE - 1] {
+            let positions: Vec<usize> = pieces(len).flatten().collect();
+            assert!(positions.into_iter().eq(0..len), "{len}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::element::{Element, ElementType};
+use super::ending;
 use super::operator::OpError;
 use super::tensor::{Dims, Tensor, byte_count, element_count};
 use super::value::Value;
@@ -278,6 +279,9 @@ impl<'a> OutputTarget<'a> {
 /// near cache.
 const PIECE: usize = 64 << 10;
 
+/// Bytes that are filled with zeros between two looks whether to go on.
+const BETWEEN_LOOKS: usize = 8 << 20;
+
 /// Room for the elements of an output, which may be uninitialised memory of the caller.
 ///
 /// The methods keep count of what has been written; a run that leaves an output short is an
@@ -311,8 +315,14 @@ impl<'a, T: Element> OutSlice<'a, T> {
 
     /// The elements, all bytes zero.
     pub fn zeroed(self) -> &'a mut [T] {
-        // SAFETY: the pointer is valid for writes of that many elements.
-        unsafe { std::ptr::write_bytes(self.elements.as_mut_ptr(), 0, self.elements.len()) };
+        let each = BETWEEN_LOOKS / size_of::<T>();
+        for (index, piece) in self.elements.chunks_mut(each).enumerate() {
+            if index > 0 {
+                ending::look();
+            }
+            // SAFETY: the pointer is valid for writes of that many elements.
+            unsafe { std::ptr::write_bytes(piece.as_mut_ptr(), 0, piece.len()) };
+        }
         // All-zero bytes are an `Element`: every bit pattern is.
         self.into_initialised()
     }
@@ -397,8 +407,11 @@ impl<'a, T: Element> OutSlice<'a, T> {
 
     /// Writes element after element: what `value` gives for index 0, 1, ...
     pub fn fill_with(self, mut value: impl FnMut(usize) -> T) {
-        for (index, element) in self.elements.iter_mut().enumerate() {
-            element.write(value(index));
+        let len = self.elements.len();
+        for (piece, elements) in ending::pieces(len).zip(self.elements.chunks_mut(ending::PIECE)) {
+            for (index, element) in piece.zip(elements) {
+                element.write(value(index));
+            }
         }
         *self.written = self.elements.len();
     }
@@ -406,7 +419,7 @@ impl<'a, T: Element> OutSlice<'a, T> {
     /// Writes the next elements from an iterator, which has no more than there is room for.
     pub fn extend(&mut self, values: impl IntoIterator<Item = T>) -> Result<(), OpError> {
         let mut rest = self.elements[*self.written..].iter_mut();
-        for value in values {
+        for value in ending::counted(values) {
             let Some(element) = rest.next() else {
                 return Err(too_many(self.len()));
             };
@@ -420,6 +433,7 @@ impl<'a, T: Element> OutSlice<'a, T> {
     pub fn extend_from_slice(&mut self, source: &[T]) -> Result<(), OpError> {
         let total = self.len();
         let from = *self.written;
+        ending::count(source.len());
         let target = from
             .checked_add(source.len())
             .and_then(|end| self.elements.get_mut(from..end))

@@ -15,6 +15,7 @@ use super::dispatch::with_float;
 use super::infer::input_type;
 use super::number::{Float, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -84,7 +85,7 @@ impl AffineGrid {
             })
         };
         let y = cx.output::<T>(0, &dims)?.into_mut();
-        for (pixel, y) in y.chunks_exact_mut(axes).enumerate() {
+        for (pixel, y) in counted(y.chunks_exact_mut(axes)).enumerate() {
             let mut rest = pixel;
             // x is along the last axis.
             let mut position: SmallVec<[T::Wide; 4]> = SmallVec::new();

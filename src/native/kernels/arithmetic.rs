@@ -14,6 +14,7 @@ use super::legacy_broadcast::LegacyBroadcast;
 use super::number::{Number, Scalar};
 use super::{Built, broadcast, pair, same_type};
 use crate::native::element::ElementType;
+use crate::native::ending::counted;
 use crate::native::infer::{Fact, InferContext};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -108,7 +109,7 @@ impl Arithmetic {
         if divides
             && T::Wide::INTEGER
             && !dims.contains(&0)
-            && let Some(at) = y.data.iter().position(|y| y.widen() == zero)
+            && let Some(at) = counted(y.data).position(|y| y.widen() == zero)
         {
             return Err(OpError::Message(format!(
                 "integer division by zero: element {at} of input 1 is 0"

@@ -8,8 +8,10 @@
 //! The caches that are given on are as they came, with the new rows at their ends: which beam goes on
 //! with whose rows is the search's to say.
 
+use super::elementwise::copy;
 use super::group_query_attention::wrong_dims;
 use super::inner;
+use crate::native::ending;
 use crate::native::infer::InferContext;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Tensor, TensorRef};
@@ -109,10 +111,11 @@ fn gathered(
     let bytes = past.bytes()?;
     let row = width * past.element_type().size().unwrap_or(1);
     cx.pool.tensor(past.element_type(), past.dims(), |to| {
-        to.copy_from_slice(bytes);
+        copy(bytes, to);
         for item in 0..items {
             for (k, &source) in read(item).iter().enumerate() {
                 let source = item / beams * beams + source as usize;
+                ending::count(heads.saturating_mul(row));
                 for head in 0..heads {
                     let at = |item: usize| ((item * heads + head) * rows + k) * row;
                     to[at(item)..][..row].copy_from_slice(&bytes[at(source)..][..row]);

@@ -10,7 +10,7 @@
 
 use super::Built;
 use super::dispatch::with_integer;
-use super::elementwise::{map, operand, zip};
+use super::elementwise::{copy, map, operand, zip};
 use super::infer::{broadcast_inputs, input_dims, input_type, like_first_input};
 use super::pair;
 use crate::native::element::{Element, ElementType};
@@ -185,7 +185,7 @@ impl Operator for BitCast {
                 map(bytes, y, |byte: u8| ((byte << unused) as i8 >> unused) as u8);
             }
             _ if unused > 0 => map(bytes, y, |byte: u8| byte << unused >> unused),
-            _ => y.copy_from_slice(bytes),
+            _ => copy(bytes, y),
         }
         Ok(())
     }

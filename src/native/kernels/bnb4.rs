@@ -14,6 +14,7 @@ use super::attend::dot;
 use super::dispatch::with_float;
 use super::number::{Float, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending::{self, counted};
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -161,6 +162,7 @@ impl MatMulBnb4 {
         }
         sums.fill(T::Wide::ZERO);
         for line in 0..n {
+            ending::count(k);
             for (i, w) in row.iter_mut().enumerate() {
                 let at = line * k + i;
                 let code = data[at / 2] >> (4 * (1 - at % 2)) & 15;
@@ -169,18 +171,20 @@ impl MatMulBnb4 {
             }
             if self.transpose {
                 for (m, y) in y[line..].iter_mut().step_by(n).enumerate() {
+                    ending::count(k);
                     *y = T::narrow(dot(row, &a[m * k..][..k]));
                 }
                 continue;
             }
             for (m, sums) in sums.chunks_exact_mut(k.max(1)).enumerate() {
+                ending::count(k);
                 let x = a[m * n + line].widen();
                 for (sum, &w) in sums.iter_mut().zip(row.iter()) {
                     *sum = Scalar::multiply_add(x, w, *sum);
                 }
             }
         }
-        for (y, &sum) in y.iter_mut().zip(sums.iter()) {
+        for (y, &sum) in counted(y).zip(sums.iter()) {
             *y = T::narrow(sum);
         }
         Ok(())

@@ -16,6 +16,7 @@ use super::number::Number;
 use crate::native::element::{
     Bool, Element, ElementType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, I2, I4, U2, U4,
 };
+use crate::native::ending;
 use crate::native::infer::{Fact, InferContext};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -146,6 +147,9 @@ struct Job<'a> {
 /// compiled once for each type, not once for each pair of types.
 const CHUNK: usize = 256;
 
+/// Elements that a number costs as many as, where it is written as text or read from it.
+const OF_TEXT: usize = 16;
+
 impl Job<'_> {
     /// From elements of `X`, which `widen` makes numbers without loss.
     fn cast<X: Element, W: Wide>(
@@ -209,6 +213,7 @@ impl Job<'_> {
                 for first in (0..len).step_by(CHUNK) {
                     let mut chunk = [W::default(); CHUNK];
                     let count = CHUNK.min(len - first);
+                    ending::count(count * OF_TEXT);
                     read(first, &mut chunk[..count]);
                     text.extend(chunk[..count].iter().map(|x| x.to_text()));
                 }
@@ -237,6 +242,7 @@ impl Job<'_> {
     fn cast_strings(&self, cx: &mut RunContext<'_>, strings: &[String]) -> Result<(), OpError> {
         let mut numbers = Vec::with_capacity(strings.len());
         for (i, text) in strings.iter().enumerate() {
+            ending::count(OF_TEXT);
             numbers.push(parse(text).ok_or_else(|| {
                 OpError::Message(format!("element {i} of input 0, {text:?}, is not a number"))
             })?);

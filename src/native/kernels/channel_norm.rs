@@ -20,7 +20,7 @@ use super::number::{Float, Real, Scalar};
 use super::sums::sum_of;
 use super::window::split_dims;
 use crate::native::element::ElementType;
-use crate::native::ending;
+use crate::native::ending::{self, counted};
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -108,7 +108,7 @@ impl BatchNorm {
         if self.training {
             let count = T::Wide::from_f64(batch as f64 * image as f64);
             for (c, (mean, var)) in batch_mean.iter_mut().zip(batch_var.iter_mut()).enumerate() {
-                let all = || (0..batch).flat_map(|n| group(n, c)).map(|x| x.widen());
+                let all = || counted((0..batch).flat_map(|n| group(n, c))).map(|x| x.widen());
                 *mean = all().fold(T::Wide::ZERO, Scalar::add).div(count);
                 let squares = all().map(|x| x.sub(*mean).mul(x.sub(*mean)));
                 *var = squares.fold(T::Wide::ZERO, Scalar::add).div(count);
@@ -129,7 +129,7 @@ impl BatchNorm {
                     let c = at % channels;
                     let (mean, bias) = (used_mean[c], bias[c]);
                     let factor = scale[c].div(used_var[c].add(epsilon).sqrt());
-                    for (y, x) in y.iter_mut().zip(group(at / channels, c)) {
+                    for (y, x) in counted(y).zip(group(at / channels, c)) {
                         *y = T::narrow(x.widen().sub(mean).mul(factor).add(bias));
                     }
                 }
@@ -256,7 +256,7 @@ impl GroupNorm {
                     let parameter = of_parameter(first + c);
                     let (scale, bias) = (scale[parameter].widen(), bias[parameter].widen());
                     let factor = inverse.mul(scale);
-                    for (y, x) in y.iter_mut().zip(x) {
+                    for (y, x) in counted(y).zip(x) {
                         *y = T::narrow(x.widen().sub(mean).mul(factor).add(bias));
                     }
                 }

@@ -13,6 +13,7 @@ use super::infer::{input_dims, input_type};
 use super::number::{Number, Scalar};
 use super::window::{Axis, WindowAttributes, advance, outputs};
 use crate::native::element::ElementType;
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -88,7 +89,7 @@ impl Col2Im {
         let x = x.slice::<T>()?;
         let y = cx.output::<T>(0, &dims)?.into_mut();
         for (channel, y) in y.chunks_exact_mut(size.max(1)).enumerate() {
-            for (to, x) in columns.iter_mut().zip(&x[channel * columns_len..]) {
+            for (to, x) in counted(columns.iter_mut()).zip(&x[channel * columns_len..]) {
                 *to = x.widen();
             }
             sums.fill(Scalar::ZERO);
@@ -128,7 +129,7 @@ pub(super) fn add_columns<W: Scalar>(
         let tap_at = split(row % taps, |axis| axis.kernel);
         let sums = &mut sums[row / taps * size..][..size];
         let mut position = start.clone();
-        for &column in columns {
+        for &column in counted(columns) {
             let mut at = Some(0);
             for (axis, (&p, &tap)) in axes.iter().zip(position.iter().zip(&tap_at)) {
                 let on_axis = usize::try_from(axis.position(p, tap))

@@ -16,6 +16,7 @@ use super::moves::string_room;
 use super::strided::{Strided, at, broadcast_strides};
 use super::{Built, broadcast, pair};
 use crate::native::element::{Bool, ElementType};
+use crate::native::ending::{counted, pieces};
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -78,8 +79,8 @@ impl Operator for Equal {
             ElementType::String => {
                 // The loop copies its operands, so it runs over references.
                 let (x, y): (Vec<&str>, Vec<&str>) = (
-                    a.strings()?.iter().map(String::as_str).collect(),
-                    b.strings()?.iter().map(String::as_str).collect(),
+                    counted(a.strings()?).map(String::as_str).collect(),
+                    counted(b.strings()?).map(String::as_str).collect(),
                 );
                 let x = Operand {
                     data: &x,
@@ -166,12 +167,12 @@ impl Operator for Where {
             let (x, y) = (x.strings()?, y.strings()?);
             let mut chosen = string_room(&dims)?;
             walk.for_each_run(&mut |[c_start, x_start, y_start]| {
-                chosen.extend(
-                    (0..walk.run).map(|i| match condition[at(c_start, c_stride, i)].get() {
+                chosen.extend(counted(0..walk.run).map(
+                    |i| match condition[at(c_start, c_stride, i)].get() {
                         true => x[at(x_start, x_stride, i)].clone(),
                         false => y[at(y_start, y_stride, i)].clone(),
-                    }),
-                );
+                    },
+                ));
             });
             return cx.output_strings(0, &dims, chosen);
         }
@@ -180,7 +181,7 @@ impl Operator for Where {
         let output = cx.output_bytes(0, x.element_type(), &dims)?;
         let mut to = output.into_mut().chunks_exact_mut(size);
         walk.for_each_run(&mut |[c_start, x_start, y_start]| {
-            for (i, to) in to.by_ref().take(walk.run).enumerate() {
+            for (i, to) in pieces(walk.run).flatten().zip(to.by_ref()) {
                 let from = match condition[at(c_start, c_stride, i)].get() {
                     true => &x_bytes[at(x_start, x_stride, i) * size..],
                     false => &y_bytes[at(y_start, y_stride, i) * size..],

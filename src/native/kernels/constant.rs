@@ -17,6 +17,7 @@ use super::infer::input_type;
 use super::moves::string_room;
 use super::number::{Number, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -115,7 +116,7 @@ impl Operator for ConstantOfShape {
         if let ElementType::String = value.element_type() {
             let mut strings = string_room(&dims)?;
             let text = value.strings()?.first().cloned().unwrap_or_default();
-            strings.resize(element_count(&dims)?, text);
+            strings.extend(counted(std::iter::repeat_n(text, element_count(&dims)?)));
             return cx.output_strings(0, &dims, strings);
         }
         let element = value.bytes()?;
@@ -124,7 +125,7 @@ impl Operator for ConstantOfShape {
             output.zeroed();
             return Ok(());
         }
-        for to in output.into_mut().chunks_exact_mut(element.len()) {
+        for to in counted(output.into_mut().chunks_exact_mut(element.len())) {
             to.copy_from_slice(element);
         }
         Ok(())

@@ -16,6 +16,7 @@ use super::infer::{input_dims, input_type};
 use super::number::{Float, Real, Scalar};
 use super::unary::sigmoid_of;
 use crate::native::element::ElementType;
+use crate::native::ending::counted;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -120,7 +121,7 @@ impl GroupNorm {
             true => (i / (image * channels), i % channels),
             false => (i / (image * channels), i / image % channels),
         };
-        for (i, (sum, x)) in sums.iter_mut().zip(x).enumerate() {
+        for (i, (sum, x)) in counted(sums.iter_mut()).zip(x).enumerate() {
             let (n, c) = place(i);
             let skip = skip.map(|skip| skip[if one_for_image { n * channels + c } else { i }].widen());
             let sum_of = |a: T::Wide, b: Option<T::Wide>| b.map_or(a, |b| a.add(b));
@@ -148,7 +149,7 @@ impl GroupNorm {
             for g in 0..self.groups {
                 let own = || {
                     let of_group = g * per_group..(g + 1) * per_group;
-                    of_group.flat_map(|c| (0..image).map(move |s| (c, s)))
+                    counted(of_group.flat_map(|c| (0..image).map(move |s| (c, s))))
                 };
                 let add = |sum: T::Wide, x: T::Wide| sum.add(x);
                 let mean = own()

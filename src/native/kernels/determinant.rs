@@ -6,6 +6,7 @@ use super::dispatch::with_float;
 use super::infer::{input_dims, input_type};
 use super::number::{Float, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -81,6 +82,7 @@ fn eliminate(matrix: &mut [f64], size: usize) -> f64 {
         }
         det *= value;
         for row in column + 1..size {
+            ending::count(size - column);
             let factor = matrix[row * size + column] / value;
             for i in column..size {
                 matrix[row * size + i] -= factor * matrix[column * size + i];

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use crate::native::ending;
 use crate::native::operator::OpError;
 use crate::native::tensor::{Dims, TensorRef};
 
@@ -99,9 +100,11 @@ impl Lanes {
         }
     }
 
-    /// The position of the first element of each lane, in row-major order of the other dims.
+    /// The position of the first element of each lane, in row-major order of the other dims. The
+    /// elements of a lane are [counted](crate::native::ending) as it is given.
     pub fn starts(self) -> impl Iterator<Item = usize> {
         let Lanes { outer, len, inner } = self;
-        (0..outer).flat_map(move |block| (0..inner).map(move |i| block * len * inner + i))
+        let starts = (0..outer).flat_map(move |block| (0..inner).map(move |i| block * len * inner + i));
+        starts.inspect(move |_| ending::count(len))
     }
 }

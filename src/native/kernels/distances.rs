@@ -11,6 +11,7 @@ use super::dispatch::with_float;
 use super::infer::{input_dims, input_type};
 use super::number::{Float, Real, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -64,6 +65,7 @@ impl CDist {
         };
         let (a, b) = (a.slice::<T>()?, b.slice::<T>()?);
         cx.output::<T>(0, &[m, k])?.fill_with(|i| {
+            ending::count(n);
             let (a, b) = (&a[i / k * n..][..n], &b[i % k * n..][..n]);
             let squares = a.iter().zip(b).map(|(a, b)| {
                 let apart = a.widen().sub(b.widen());

@@ -4,6 +4,7 @@
 use super::number::{Number, Scalar};
 use super::strided::{Strided, at, broadcast_strides};
 use crate::native::element::Element;
+use crate::native::ending::{self, PIECE};
 use crate::native::operator::OpError;
 use crate::native::output::OutSlice;
 use crate::native::tensor::TensorRef;
@@ -12,8 +13,20 @@ use crate::native::workers::Workers;
 /// y[i] = f(x[i]); both have the same length.
 pub(super) fn map<X: Copy, Y>(x: &[X], y: &mut [Y], f: impl Fn(X) -> Y) {
     debug_assert_eq!(x.len(), y.len());
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y = f(x);
+    for (x, y) in x.chunks(PIECE).zip(y.chunks_mut(PIECE)) {
+        ending::count(y.len());
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = f(x);
+        }
+    }
+}
+
+/// y = x; both have the same length.
+pub(super) fn copy<T: Copy>(x: &[T], y: &mut [T]) {
+    debug_assert_eq!(x.len(), y.len());
+    for (x, y) in x.chunks(PIECE).zip(y.chunks_mut(PIECE)) {
+        ending::count(y.len());
+        y.copy_from_slice(x);
     }
 }
 
@@ -190,30 +203,36 @@ pub(super) fn zip<A: Copy, B: Copy, Y>(
     let (a_strides, b_strides) = (broadcast_strides(a.dims, dims), broadcast_strides(b.dims, dims));
     let walk = Strided::new(dims, [&a_strides, &b_strides], [0, 0]);
     let mut rows = y.chunks_mut(walk.run.max(1));
+    let [a_stride, b_stride] = walk.run_strides;
     walk.for_each_run(&mut |[a_start, b_start]| {
         let Some(y) = rows.next() else { return };
-        match walk.run_strides {
-            [1, 1] => {
-                let (a, b) = (&a.data[a_start..][..y.len()], &b.data[b_start..][..y.len()]);
-                for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
-                    *y = f(a, b);
+        for (piece, y) in y.chunks_mut(PIECE).enumerate() {
+            ending::count(y.len());
+            let a_start = at(a_start, a_stride, piece * PIECE);
+            let b_start = at(b_start, b_stride, piece * PIECE);
+            match walk.run_strides {
+                [1, 1] => {
+                    let (a, b) = (&a.data[a_start..][..y.len()], &b.data[b_start..][..y.len()]);
+                    for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+                        *y = f(a, b);
+                    }
                 }
-            }
-            [1, 0] => {
-                let b = b.data[b_start];
-                for (y, &a) in y.iter_mut().zip(&a.data[a_start..]) {
-                    *y = f(a, b);
+                [1, 0] => {
+                    let b = b.data[b_start];
+                    for (y, &a) in y.iter_mut().zip(&a.data[a_start..]) {
+                        *y = f(a, b);
+                    }
                 }
-            }
-            [0, 1] => {
-                let a = a.data[a_start];
-                for (y, &b) in y.iter_mut().zip(&b.data[b_start..]) {
-                    *y = f(a, b);
+                [0, 1] => {
+                    let a = a.data[a_start];
+                    for (y, &b) in y.iter_mut().zip(&b.data[b_start..]) {
+                        *y = f(a, b);
+                    }
                 }
-            }
-            [a_stride, b_stride] => {
-                for (i, y) in y.iter_mut().enumerate() {
-                    *y = f(a.data[at(a_start, a_stride, i)], b.data[at(b_start, b_stride, i)]);
+                _ => {
+                    for (i, y) in y.iter_mut().enumerate() {
+                        *y = f(a.data[at(a_start, a_stride, i)], b.data[at(b_start, b_stride, i)]);
+                    }
                 }
             }
         }

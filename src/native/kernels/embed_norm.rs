@@ -18,6 +18,7 @@ use super::infer::{input_dims, input_type};
 use super::norm::{Kind, statistics};
 use super::number::{Float, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -165,6 +166,7 @@ impl EmbedNorm {
         };
         let (mut y, mut sums) = (room(0)?, room(2)?);
         for (token, &id) in ids.iter().enumerate() {
+            ending::count(hidden);
             let place = match position_ids {
                 Some(ids) => ids[token % ids.len()].into(),
                 None => (token % positions) as i64,

@@ -18,6 +18,7 @@ use super::infer::{input_dims, input_type};
 use super::number::{Float, Real, Scalar};
 use super::unary::sigmoid_of;
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -73,6 +74,7 @@ impl EngramGate {
         let (dims, key) = (key.dims(), key.slice::<T>()?);
         let root = T::Wide::from_f64((width as f64).sqrt());
         for (row, gate) in gates.iter_mut().enumerate() {
+            ending::count(width);
             let own = row * width..(row + 1) * width;
             let (key, query) = (&key[own.clone()], &query[own]);
             let (key_root, query_root) = (inverse_root(key, self.epsilon), inverse_root(query, self.epsilon));
@@ -104,6 +106,7 @@ impl EngramGate {
         if let Some(scale) = normed {
             let y = cx.output::<T>(1, dims)?.into_mut();
             for (row, y) in y.chunks_exact_mut(width.max(1)).enumerate() {
+                ending::count(width);
                 let squares = (0..width).map(|h| {
                     let x = gated(row * width + h);
                     x.mul(x)

@@ -6,6 +6,7 @@
 //! prime length is the sum itself.
 
 use crate::native::element::Complex128;
+use crate::native::ending;
 use crate::native::operator::OpError;
 
 /// Transforms of one length and direction.
@@ -97,6 +98,7 @@ fn transform(
         return;
     };
     let part = y.len() / factor;
+    ending::count(y.len());
     for (i, y) in y.chunks_exact_mut(part).enumerate() {
         transform(roots, factors, parts, &x[i * stride..], stride * factor, y);
     }
@@ -115,7 +117,9 @@ fn transform(
             };
             continue;
         }
+        // A length that is prime is all of it.
         for q in 0..factor {
+            ending::count(factor);
             let terms = parts[..factor].iter().enumerate();
             y[q * part + k] = terms.fold(Complex128::default(), |total, (i, &term)| {
                 sum(total, product(term, root(i * q % factor * part)))

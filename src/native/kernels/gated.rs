@@ -22,6 +22,7 @@ use super::infer::{input_dims, input_type, like_first_input};
 use super::number::{Float, Number, Real, Scalar};
 use super::unary::{sigmoid_of, softplus_of};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -136,6 +137,7 @@ impl GatedRmsNorm {
         let (x, scale, gate) = (x.slice::<T>()?, scale.slice::<T>()?, gate.slice::<T>()?);
         let rows = x.chunks_exact(width).zip(gate.chunks_exact(width));
         for ((x, gate), y) in rows.zip(y.chunks_exact_mut(width)) {
+            ending::count(width);
             let root = inverse_root(x, self.epsilon);
             for (i, y) in y.iter_mut().enumerate() {
                 let z = gate[i].widen();
@@ -268,6 +270,7 @@ impl BranchwiseRmsNorm {
         let width = width.max(1);
         let rows = x.slice::<T>()?.chunks_exact(width).zip(y.chunks_exact_mut(width));
         for (row, (x, y)) in rows.enumerate() {
+            ending::count(width);
             let root = inverse_root(x, self.epsilon);
             for (i, (y, x)) in y.iter_mut().zip(x).enumerate() {
                 let normal = x.widen().mul(root);

@@ -9,6 +9,7 @@ use super::Built;
 use super::dims::{Integers, axis, position};
 use super::infer::input_type;
 use super::moves::gather_each;
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -57,7 +58,7 @@ impl Operator for Gather {
             .collect();
         let given = indices.to_ints()?;
         let mut positions = Integers::with_capacity(given.len());
-        for (i, &index) in given.iter().enumerate() {
+        for (i, &index) in counted(&given).enumerate() {
             match position(index, size) {
                 Some(at) => positions.push(at as i64),
                 None => {

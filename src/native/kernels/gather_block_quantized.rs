@@ -23,6 +23,7 @@ use super::infer::input_type;
 use super::minifloat;
 use super::number::{Float, Scalar};
 use crate::native::element::{ElementType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4};
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -325,6 +326,7 @@ impl GatherBlockQuantized {
                 continue;
             };
             for (i, y) in y.chunks_exact_mut(row).enumerate() {
+                ending::count(row);
                 table.dequantize_row(at * (inner / row) + i, wide);
                 for (y, &x) in y.iter_mut().zip(wide.iter()) {
                     *y = T::narrow(x);

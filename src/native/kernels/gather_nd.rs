@@ -13,6 +13,7 @@ use super::dims::{Lanes, axis, position};
 use super::infer::{input_dims, input_type};
 use super::moves::gather_starts;
 use super::strided::{Strided, dense_strides};
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -199,7 +200,10 @@ impl Operator for GatherNd {
                 Lanes::along(x.dims(), last).inner,
             ),
         };
-        for (i, (start, row)) in starts.iter_mut().zip(rows.chunks_exact(depth)).enumerate() {
+        for (i, (start, row)) in counted(starts.iter_mut())
+            .zip(rows.chunks_exact(depth))
+            .enumerate()
+        {
             *start = (tuples.start(row)? + i / rows_each.max(1) * block) as u64;
         }
         let starts = starts.iter().map(|&at| at as usize);

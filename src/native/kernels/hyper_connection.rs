@@ -19,6 +19,7 @@ use super::group_query_attention::wrong_dims;
 use super::infer::{input_dims, input_type, like_first_input};
 use super::number::{Float, Number, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -127,6 +128,7 @@ impl PreMix {
         let scale = T::Wide::from_f64(self.scale.into());
         cx.output::<T>(0, &dims)?.fill_with(|i| {
             let (row, h) = (i / features, i % features);
+            ending::count(branches);
             let terms = (0..branches).map(|c| {
                 let branch = row * branches + c;
                 let gate = mix[branch * per_branch + h % per_branch].widen().to_f64();

@@ -9,6 +9,7 @@ use super::dispatch::with_float;
 use super::infer::like_first_input;
 use super::number::{Float, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -91,6 +92,7 @@ fn eliminate(rows: &mut [f64], n: usize) {
         let pivot = pivot_row[column];
         pivot_row.iter_mut().for_each(|x| *x /= pivot);
         for row in above.chunks_exact_mut(width).chain(below.chunks_exact_mut(width)) {
+            ending::count(width);
             let factor = row[column];
             if factor != 0.0 {
                 for (x, p) in row.iter_mut().zip(pivot_row.iter()) {

@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::Built;
 use super::dims::{Integers, axis, dims_from};
 use super::infer::input_type;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -182,6 +183,7 @@ fn for_each_piece<'a>(
         for i in 0..count {
             let x = part(i)?;
             let len = x.dims()[axis..].iter().product::<usize>();
+            ending::count(len);
             write(x, o * len, len)?;
         }
     }
@@ -248,6 +250,7 @@ pub(in crate::native) fn cut(
     let from = x.bytes()?;
     pool.tensor(x.element_type(), &dims, |bytes| {
         for o in 0..outer {
+            ending::count(len);
             let piece = &from[(o * stride + first) * width..][..len * width];
             bytes[o * len * width..][..len * width].copy_from_slice(piece);
         }

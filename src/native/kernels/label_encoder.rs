@@ -20,6 +20,7 @@ use super::infer::{input_dims, input_type};
 use super::moves::gather_starts;
 use super::{Built, required_attribute, wrong_attribute};
 use crate::native::element::{Element, ElementType};
+use crate::native::ending::counted;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -256,12 +257,12 @@ impl Lookup {
         let default = self.values.view().len() - 1;
         match &self.keys {
             Keys::Strings(positions) => {
-                let keys = x.strings()?.iter();
+                let keys = counted(x.strings()?);
                 found.extend(keys.map(|key| positions.get(key).copied().unwrap_or(default)));
                 Ok(found)
             }
             Keys::Numbers { positions, equality } => with_key!(x.element_type(), T => {
-                let keys = x.slice::<T>()?.iter();
+                let keys = counted(x.slice::<T>()?);
                 found.extend(keys.map(|key| {
                     positions.get(&key.bits(*equality)).copied().unwrap_or(default)
                 }));

@@ -22,6 +22,7 @@ use super::dispatch::with_float;
 use super::infer::{input_dims, input_type};
 use super::number::{Number, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -223,6 +224,7 @@ impl LinearAttention {
                 None => state.fill(0.0),
             }
             for step in 0..steps {
+                ending::count(state.len());
                 let token = b * steps + step;
                 let at = (token * self.heads + head) * d_k;
                 k.iter_mut()

@@ -12,6 +12,7 @@ use super::post_transform::{Transform, logistic};
 use super::tree_ensemble::check_count;
 use super::{Built, required_attribute, wrong_attribute};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -134,6 +135,7 @@ impl Operator for LinearModel {
         })?;
         for row in 0..rows {
             for (target, score) in scores.iter_mut().take(self.rows).enumerate() {
+                ending::count(width);
                 let coefficients = self.coefficients.iter().skip(target * width).take(width);
                 let products = coefficients
                     .enumerate()

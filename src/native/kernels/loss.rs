@@ -12,6 +12,7 @@ use super::infer::{input_dims, input_type};
 use super::number::{Float, Scalar};
 use super::window::split_dims;
 use crate::native::element::ElementType;
+use crate::native::ending::{self, counted};
 use crate::native::infer::{InferContext, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -97,6 +98,7 @@ impl Loss {
         let log_probabilities = cx.scratch::<f64>(if self.softmax { x.len() } else { 0 })?;
         if self.softmax && !x.is_empty() {
             for column in 0..batch * image {
+                ending::count(classes);
                 let first = column / image * classes * image + column % image;
                 let values = || (0..classes).map(|c| x[first + c * image].widen().to_f64());
                 let max = values().fold(f64::NEG_INFINITY, f64::max);
@@ -136,7 +138,7 @@ impl Loss {
                 }
                 reduction => {
                     let (mut weight, mut sum) = (0.0, 0.0);
-                    for at in 0..targets.len() {
+                    for at in counted(0..targets.len()) {
                         let (of_target, loss) = loss(at)?;
                         weight += of_target;
                         sum += loss;

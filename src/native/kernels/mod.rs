@@ -48,6 +48,8 @@ pub(super) mod dynamic_lstm;
 pub(super) mod einsum;
 mod elementwise;
 pub(super) mod embed_norm;
+#[cfg(test)]
+mod endings;
 pub(super) mod engram_gate;
 mod epilogue;
 mod exponential;

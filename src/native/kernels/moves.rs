@@ -4,6 +4,7 @@
 use smallvec::SmallVec;
 
 use super::strided::{Strided, at, dense_strides};
+use crate::native::ending::{self, counted};
 use crate::native::operator::{OpError, RunContext};
 use crate::native::output::OutSlice;
 use crate::native::tensor::{Tensor, TensorRef, element_count};
@@ -36,6 +37,7 @@ pub(super) fn gather_starts(
         let x = x.strings()?;
         let mut moved = string_room(dims)?;
         for start in starts {
+            ending::count(run);
             moved.extend_from_slice(&x[start..][..run]);
         }
         return cx.output_strings(output, dims, moved);
@@ -87,7 +89,7 @@ pub(super) fn gather_runs(
         let x = x.strings()?;
         let mut moved = string_room(dims)?;
         walk.for_each_run(&mut |[start]| {
-            moved.extend((0..walk.run).map(|i| x[at(start, walk.run_strides[0], i)].clone()));
+            moved.extend(counted(0..walk.run).map(|i| x[at(start, walk.run_strides[0], i)].clone()));
         });
         return cx.output_strings(0, dims, moved);
     };
@@ -239,7 +241,7 @@ impl Sources {
     /// The source of each of the `count` elements of the result, in order.
     fn for_each(&self, count: usize, mut visit: impl FnMut(Option<usize>)) {
         let mut position: SmallVec<[usize; 6]> = SmallVec::from_elem(0, self.by_axis.len());
-        for _ in 0..count {
+        for _ in counted(0..count) {
             let offsets = self.by_axis.iter().zip(&position).map(|(axis, &at)| axis[at]);
             visit(offsets.sum());
             for (at, axis) in position.iter_mut().zip(&self.by_axis).rev() {
@@ -264,12 +266,12 @@ pub(super) fn gather_or_zero(
     let Some(size) = x.element_type().size() else {
         let mut moved = string_room(dims)?;
         let x = x.strings()?;
-        moved.extend(sources.map(|at| at.and_then(|at| x.get(at)).cloned().unwrap_or_default()));
+        moved.extend(counted(sources).map(|at| at.and_then(|at| x.get(at)).cloned().unwrap_or_default()));
         return cx.output_strings(0, dims, moved);
     };
     let bytes = x.bytes()?;
     let y = cx.output_bytes(0, x.element_type(), dims)?.zeroed();
-    for (y, source) in y.chunks_exact_mut(size).zip(sources) {
+    for (y, source) in y.chunks_exact_mut(size).zip(counted(sources)) {
         if let Some(at) = source {
             y.copy_from_slice(&bytes[at * size..][..size]);
         }

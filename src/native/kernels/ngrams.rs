@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use super::infer::{input_dims, input_type};
 use super::{Built, required_attribute, wrong_attribute};
 use crate::native::element::ElementType;
+use crate::native::ending::{self, counted};
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -196,7 +197,7 @@ impl Vocabulary {
         match self {
             Vocabulary::Ints => tokens.extend(x.to_ints()?.into_iter().map(Some)),
             Vocabulary::Strings(numbers) => {
-                tokens.extend(x.strings()?.iter().map(|token| numbers.get(token).copied()));
+                tokens.extend(counted(x.strings()?).map(|token| numbers.get(token).copied()));
             }
         }
         Ok(tokens)
@@ -266,6 +267,7 @@ impl Trie {
 impl TfIdfVectorizer {
     /// How often each n-gram is in a row.
     fn count(&self, row: &[Option<i64>], counts: &mut [u64]) {
+        ending::count(counts.len());
         counts.fill(0);
         for skips in 0..=self.max_skips {
             // Single tokens are counted once.
@@ -278,7 +280,7 @@ impl TfIdfVectorizer {
             if reach >= row.len() {
                 break;
             }
-            for start in 0..row.len() - reach {
+            for start in counted(0..row.len() - reach) {
                 let tokens = row[start..].iter().step_by(skips + 1).copied();
                 self.trie.prefixes(tokens, |ngram, length| {
                     if let Some(count) = counts.get_mut(ngram).filter(|_| length >= shortest) {

@@ -11,6 +11,7 @@ use super::infer::input_type;
 use super::moves::gather_starts;
 use super::number::{Number, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -73,7 +74,7 @@ impl Operator for OneHot {
         dims.insert(axis, depth);
         let hot = cx.scratch::<i64>(indices.len())?;
         with_number!(indices.element_type(), T => {
-            for (hot, index) in hot.iter_mut().zip(indices.slice::<T>()?) {
+            for (hot, index) in counted(hot.iter_mut()).zip(indices.slice::<T>()?) {
                 let at = position(index.widen().to_f64() as i64, depth);
                 *hot = at.map_or(-1, |at| at as i64);
             }

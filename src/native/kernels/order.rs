@@ -18,6 +18,7 @@ use super::dispatch::{with_float, with_integer, with_number};
 use super::infer::{input_dims, input_type, like_first_input};
 use super::number::{Float, Number, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending::{Looks, pieces};
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -119,12 +120,14 @@ impl TopK {
         };
         let order = cx.scratch::<u64>(lanes.len)?;
         let x = x.slice::<T>()?;
+        let mut looks = Looks::default();
         for (lane, start) in lanes.starts().enumerate() {
             for (i, place) in order.iter_mut().enumerate() {
                 *place = i as u64;
             }
             let value = |i: u64| x[start + i as usize * lanes.inner].widen();
-            let before = |&a: &u64, &b: &u64| {
+            let mut before = |&a: &u64, &b: &u64| {
+                looks.count(1);
                 let ascending = by_value(value(a), value(b));
                 let by_value = if self.largest {
                     ascending.reverse()
@@ -134,9 +137,9 @@ impl TopK {
                 by_value.then(a.cmp(&b))
             };
             if k > 0 && k < order.len() {
-                order.select_nth_unstable_by(k - 1, before);
+                order.select_nth_unstable_by(k - 1, &mut before);
             }
-            order[..k].sort_unstable_by(before);
+            order[..k].sort_unstable_by(&mut before);
             let to = lane / lanes.inner * k * lanes.inner + lane % lanes.inner;
             for (i, &from) in order[..k].iter().enumerate() {
                 if let Some(values) = &mut values {
@@ -223,7 +226,7 @@ impl ArgExtreme {
         let x = x.slice::<T>()?;
         for (y, start) in y.iter_mut().zip(lanes.starts()) {
             let (mut best, mut best_at) = (x[start].widen(), 0);
-            for i in 1..lanes.len {
+            for i in pieces(lanes.len).flatten().skip(1) {
                 let next = x[start + i * lanes.inner].widen();
                 let better = match by_value(next, best) {
                     Ordering::Equal => self.last,
@@ -284,7 +287,7 @@ impl Hardmax {
         let x = x.slice::<T>()?;
         for start in lanes.starts() {
             let mut best = start;
-            for i in 1..lanes.len {
+            for i in pieces(lanes.len).flatten().skip(1) {
                 let at = start + i * lanes.inner;
                 if by_value(x[at].widen(), x[best].widen()) == Ordering::Greater {
                     best = at;

@@ -43,6 +43,7 @@ use super::number::{Float, Number, Scalar};
 use super::projected_attention::Columns;
 use super::score_bias::ScoreBias;
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -485,6 +486,7 @@ impl PackedMultiHeadAttention {
         for (token, row) in rows.chunks_exact_mut(packed.columns()).enumerate() {
             let heads = given.parts.iter().flat_map(|part| (0..n).map(move |h| (part, h)));
             let values = heads.flat_map(|(part, h)| part.row(0, h, token));
+            ending::count(row.len());
             for (to, (x, bias)) in row.iter_mut().zip(values.zip(bias)) {
                 *to = x.widen().add(bias.widen());
             }

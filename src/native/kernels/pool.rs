@@ -306,6 +306,7 @@ impl GlobalPool {
         dims[2..].fill(1);
         let x = x.slice::<T>()?;
         cx.output::<T>(0, &dims)?.fill_with(|channel| {
+            ending::count(image);
             let x = x[channel * image..][..image].iter();
             let wide = x.clone().map(|x| x.widen());
             match self.0 {

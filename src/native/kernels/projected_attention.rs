@@ -25,6 +25,7 @@ use super::key_mask::{KeyMask, MaskSizes};
 use super::number::{Float, Scalar};
 use super::score_bias::ScoreBias;
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -227,6 +228,7 @@ impl ProjectedAttention {
         }
         if let Some(bias) = bias {
             for row in projected.chunks_exact_mut(columns.max(1)) {
+                ending::count(row.len());
                 for (x, bias) in row.iter_mut().zip(bias) {
                     *x = x.add(bias.widen());
                 }

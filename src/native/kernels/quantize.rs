@@ -24,6 +24,7 @@ use super::minifloat::decode_e8m0;
 use super::number::{Float, Number, Scalar};
 use super::quantized::{Granularity, Quantized, with_quantized};
 use crate::native::element::{Element, ElementType, F8E8M0};
+use crate::native::ending::{self, counted};
 use crate::native::infer::{InferContext, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -137,6 +138,7 @@ fn apply<Y: Element>(
     let mut values = [0.0; CHUNK];
     for (chunk, y) in y.chunks_mut(CHUNK).enumerate() {
         let values = &mut values[..y.len()];
+        ending::count(values.len());
         read(chunk * CHUNK, values);
         for (i, (y, &x)) in y.iter_mut().zip(values.iter()).enumerate() {
             let at = parameters.granularity.of(chunk * CHUNK + i);
@@ -321,8 +323,8 @@ impl Operator for DynamicQuantizeLinear {
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let x = cx.required(0)?;
         let (dims, x) = (x.dims(), x.slice::<f32>()?);
-        let low = x.iter().copied().fold(0.0, f32::min);
-        let high = x.iter().copied().fold(0.0, f32::max);
+        let low = counted(x).copied().fold(0.0, f32::min);
+        let high = counted(x).copied().fold(0.0, f32::max);
         // Where everything is 0 any scale is right; this one divides.
         let scale = if high == low { 1.0 } else { (high - low) / 255.0 };
         let zero = (-low / scale).clamp(0.0, 255.0).round_ties_even();

@@ -22,6 +22,7 @@ use super::dispatch::{with_float, with_integer, with_number};
 use super::infer::{input_dims, input_type};
 use super::number::{Float, Number, Scalar};
 use crate::native::element::{Bool, Element, ElementType};
+use crate::native::ending::{self, counted};
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -357,16 +358,17 @@ impl Multinomial {
         let samples = y.chunks_mut(self.sample_size.max(1));
         for (row, (x, y)) in x.chunks(sums.len().max(1)).zip(samples).enumerate() {
             // sums[i] is the weight of all positions up to i. The largest weight is 1.
+            ending::count(x.len());
             let max = x
                 .iter()
                 .map(|x| x.widen().to_f64())
                 .fold(f64::NEG_INFINITY, f64::max);
             let mut total = 0.0;
-            for (sum, x) in sums.iter_mut().zip(x) {
+            for (sum, x) in counted(sums.iter_mut()).zip(x) {
                 total += libm::exp(x.widen().to_f64() - max);
                 *sum = total;
             }
-            for (i, y) in y.iter_mut().enumerate() {
+            for (i, y) in counted(y).enumerate() {
                 let target = stream.uniform(row * self.sample_size + i) * total;
                 let at = sums.partition_point(|&sum| sum <= target);
                 *y = position(at.min(sums.len() - 1));

@@ -23,6 +23,7 @@ use super::number::{Number, Real, Scalar};
 use super::strided::{Strided, Strides, at, dense_strides};
 use super::sums;
 use crate::native::element::{Bool, Element, ElementType};
+use crate::native::ending::pieces;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -241,7 +242,7 @@ impl Loops {
                     all = join(all, sums::fold(run, start, step, join));
                 }
                 [stride] => {
-                    for i in 0..self.reduced.run {
+                    for i in pieces(self.reduced.run).flatten() {
                         all = step(all, x[at(base + offset, stride, i)]);
                     }
                 }

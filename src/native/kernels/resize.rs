@@ -22,7 +22,7 @@ use super::moves::Sources;
 use super::number::{Number, Scalar};
 use super::resize_axis::{Axis, Coordinates, Mode, Rule};
 use crate::native::element::ElementType;
-use crate::native::ending;
+use crate::native::ending::{self, counted};
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -337,7 +337,7 @@ impl Resize {
         }
         let scratch = cx.scratch::<T::Real>(largest.saturating_mul(2))?;
         let (mut from, mut to) = scratch.split_at_mut(largest);
-        for (from, x) in from.iter_mut().zip(x.slice::<T>()?) {
+        for (from, x) in counted(from.iter_mut()).zip(x.slice::<T>()?) {
             *from = Scalar::from_f64(x.widen().to_f64());
         }
         let y = cx.output::<T>(0, dims)?.into_mut();
@@ -361,7 +361,7 @@ impl Resize {
             shape[at] = axis.output;
             std::mem::swap(&mut from, &mut to);
         }
-        for (y, from) in y.iter_mut().zip(from.iter()) {
+        for (y, from) in counted(y.iter_mut()).zip(from.iter()) {
             let value = from.to_f64();
             *y = T::narrow(Scalar::from_f64(match T::Wide::INTEGER {
                 false => value,
@@ -395,6 +395,7 @@ impl Resize {
         for (at, axis) in axes.iter().enumerate() {
             let inner = dims[at + 1..].iter().product::<usize>();
             for (row, y) in y.chunks_exact_mut(inner).enumerate() {
+                ending::count(inner);
                 if axis.is_outside(&self.rule, row % axis.output) {
                     y.fill(value);
                 }
@@ -419,6 +420,7 @@ fn apply<W: Scalar>(axis: &AxisTaps<W>, from: &[W], to: &mut [W], inner: usize) 
     for (to, &end) in to.chunks_exact_mut(inner).zip(&axis.ends) {
         to.fill(W::ZERO);
         for &(at, weight) in &axis.taps[start..end] {
+            ending::count(inner);
             for (to, &from) in to.iter_mut().zip(&from[at * inner..][..inner]) {
                 *to = W::multiply_add(from, weight, *to);
             }

@@ -16,6 +16,7 @@ use super::dispatch::with_float;
 use super::infer::{input_dims, input_type};
 use super::number::{Float, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending::{self, counted};
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -168,12 +169,13 @@ impl RoiAlign {
                     samples.clear();
                     for iy in 0..grid[0] as usize {
                         let at = start[0] + (row as f64 + (iy as f64 + 0.5) / grid[0]) * bin[0];
-                        for ix in 0..grid[1] as usize {
+                        for ix in counted(0..grid[1] as usize) {
                             let along = start[1] + (column as f64 + (ix as f64 + 0.5) / grid[1]) * bin[1];
                             samples.push(interpolation::<T::Wide>(at, along, height, width));
                         }
                     }
                     for channel in 0..channels {
+                        ending::count(samples.len());
                         let x = &x[(image * channels + channel) * area..][..area];
                         y[((roi * channels + channel) * rows + row) * columns + column] =
                             self.pool(x, &samples);
@@ -289,6 +291,7 @@ impl MaxRoiPool {
                 for (at, y) in y.iter_mut().enumerate() {
                     let lines = bins(at / columns, rows, side(2), side(4), height);
                     let along = bins(at % columns, columns, side(1), side(3), width);
+                    ending::count(lines.len().saturating_mul(along.len()));
                     let elements =
                         lines.flat_map(|line| x[line * width..].get(along.clone()).unwrap_or_default());
                     let largest = elements.map(|x| x.widen()).reduce(Scalar::max);

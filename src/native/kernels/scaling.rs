@@ -13,6 +13,7 @@ use super::infer::like_first_input;
 use super::model_input::{Features, infer_float, rows};
 use super::{Built, required_attribute, unsupported, wrong_attribute};
 use crate::native::element::{Element, ElementType};
+use crate::native::ending::counted;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -110,7 +111,7 @@ impl Operator for Normalizer {
         let values = Features::new(&x)?;
         let mut y = cx.output::<f32>(0, x.dims())?;
         for row in 0..rows {
-            let row = || (row * features..).take(features).map(|i| values.at(i));
+            let row = || counted((row * features..).take(features)).map(|i| values.at(i));
             let divisor = match self {
                 Normalizer::Max => row().fold(f64::NEG_INFINITY, f64::max),
                 Normalizer::L1 => row().map(f64::abs).sum(),

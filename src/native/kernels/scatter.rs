@@ -13,10 +13,12 @@
 use super::Built;
 use super::dims::axis;
 use super::dispatch::{with_integer, with_number};
+use super::elementwise::copy;
 use super::gather_nd::{Tuples, element_positions};
 use super::infer::like_first_input;
 use super::number::{Number, Scalar};
 use crate::native::element::{Bool, Element, ElementType};
+use crate::native::ending::{self, counted};
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -96,7 +98,7 @@ impl Operator for ScatterNd {
         check_updates(&updates, &expected)?;
         let rows = indices.to_ints()?;
         let targets = cx.scratch::<u64>(rows.len() / depth)?;
-        for (target, row) in targets.iter_mut().zip(rows.chunks_exact(depth)) {
+        for (target, row) in counted(targets.iter_mut()).zip(rows.chunks_exact(depth)) {
             *target = tuples.start(row)? as u64;
         }
         scatter(cx, self.0, &x, &updates, tuples.run, targets)
@@ -127,9 +129,10 @@ fn scatter(
     let ty = x.element_type();
     match (reduction, ty) {
         (Reduction::None, ElementType::String) => {
-            let mut y = x.strings()?.to_vec();
+            let mut y: Vec<String> = counted(x.strings()?).cloned().collect();
             let runs = updates.strings()?.chunks_exact(run.max(1));
             for (&target, update) in targets.iter().zip(runs) {
+                ending::count(run);
                 y[target as usize..][..run].clone_from_slice(update);
             }
             cx.output_strings(0, x.dims(), y)
@@ -137,9 +140,10 @@ fn scatter(
         (Reduction::None, _) => {
             let size = ty.size().unwrap_or(1);
             let y = cx.output_bytes(0, ty, x.dims())?.into_mut();
-            y.copy_from_slice(x.bytes()?);
+            copy(x.bytes()?, y);
             let runs = updates.bytes()?.chunks_exact((run * size).max(1));
             for (&target, update) in targets.iter().zip(runs) {
+                ending::count(run);
                 y[target as usize * size..][..run * size].copy_from_slice(update);
             }
             Ok(())
@@ -177,9 +181,10 @@ fn combine<T: Element>(
     step: impl Fn(T, T) -> T,
 ) -> Result<(), OpError> {
     let y = cx.output::<T>(0, x.dims())?.into_mut();
-    y.copy_from_slice(x.slice::<T>()?);
+    copy(x.slice::<T>()?, y);
     let runs = updates.slice::<T>()?.chunks_exact(run.max(1));
     for (&target, update) in targets.iter().zip(runs) {
+        ending::count(run);
         for (y, &update) in y[target as usize..][..run].iter_mut().zip(update) {
             *y = step(*y, update);
         }

@@ -14,6 +14,7 @@ use super::infer::{input_dims, input_type};
 use super::moves::gather_starts;
 use super::number::{Number, Scalar};
 use crate::native::element::{Bool, Complex64, Complex128, ElementType};
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -62,11 +63,11 @@ fn write_positions<T>(
     x: &[T],
     chosen: impl Fn(&T) -> bool,
 ) -> Result<(), OpError> {
-    let count = x.iter().filter(|x| chosen(x)).count();
+    let count = counted(x).filter(|x| chosen(x)).count();
     let mut y = cx.output::<i64>(0, &[dims.len(), count])?;
     for at in 0..dims.len() {
         let Lanes { len, inner, .. } = Lanes::along(dims, at);
-        let positions = x.iter().enumerate().filter(|(_, x)| chosen(x));
+        let positions = counted(x).enumerate().filter(|(_, x)| chosen(x));
         y.extend(positions.map(|(position, _)| (position / inner % len) as i64))?;
     }
     Ok(())
@@ -108,7 +109,7 @@ impl Operator for Compress {
         let lanes = Lanes::along(from, axis);
         let condition = condition.slice::<Bool>()?;
         let chosen = || {
-            let flags = condition.iter().take(lanes.len).enumerate();
+            let flags = counted(condition.iter().take(lanes.len)).enumerate();
             flags.filter(|(_, flag)| flag.get()).map(|(at, _)| at)
         };
         let mut dims: Dims = from.into();

@@ -11,12 +11,14 @@
 //! com.microsoft 1: DynamicTimeWarping of float; UnfoldTensor any element type; scores float.
 
 use super::dims::axis;
+use super::elementwise::copy;
 use super::group_query_attention::wrong_dims;
 use super::infer::{input_dims, input_type};
 use super::moves::gather_runs;
 use super::strided::{Strided, Strides, dense_strides};
 use super::{Built, required_attribute, wrong_attribute};
 use crate::native::element::ElementType;
+use crate::native::ending::{self, counted};
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -52,6 +54,7 @@ impl Operator for DynamicTimeWarping {
         best.fill(f32::INFINITY);
         best[0] = 0.0;
         for row in 1..=rows {
+            ending::count(columns);
             for column in 1..=columns {
                 let at = row * width + column;
                 let before = cheapest(best, at, width).1;
@@ -181,7 +184,7 @@ impl Operator for NGramRepeatBlock {
             return Err(wrong_dims(1, &scores, format!("[{batch}, vocabulary]")));
         }
         let y = cx.output::<f32>(0, scores.dims())?.into_mut();
-        y.copy_from_slice(scores.slice::<f32>()?);
+        copy(scores.slice::<f32>()?, y);
         if length < self.size || vocabulary == 0 {
             return Ok(());
         }
@@ -189,7 +192,7 @@ impl Operator for NGramRepeatBlock {
         for (ids, scores) in rows.zip(y.chunks_exact_mut(vocabulary)) {
             // The last tokens, one fewer than an n-gram has.
             let tail = &ids[length - (self.size - 1)..];
-            for gram in ids.windows(self.size) {
+            for gram in counted(ids.windows(self.size)) {
                 let Some((&next, start)) = gram.split_last() else {
                     continue;
                 };

@@ -14,6 +14,7 @@ use super::Built;
 use super::dispatch::{with_float, with_integer, with_number};
 use super::number::{Number, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -169,7 +170,7 @@ impl Operator for MelWeights {
                     _ => 1.0,
                 };
                 let end = Ord::min(Ord::max(right, centre + 1), bins as i64);
-                for bin in left..end {
+                for bin in counted(left..end) {
                     y[bin as usize * bands + band] = T::narrow(Scalar::from_f64(value(bin)));
                 }
             }

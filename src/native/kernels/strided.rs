@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::native::ending::{Looks, pieces};
 use crate::native::tensor::Dims;
 
 /// Strides of one operand in elements, one per dim; negative ones walk backwards.
@@ -110,16 +111,23 @@ impl<const N: usize> Strided<N> {
         }
     }
 
-    /// Calls `visit` with every operand's offset at the start of each run, in order. Never
-    /// called when the shape has no elements.
+    /// Calls `visit` with every operand's offset at the start of each run, in order, and
+    /// [counts](crate::native::ending) them, if there are several. Never called when the shape has no
+    /// elements.
     // Not generic over the closure, so that the loops are compiled once, not once a kernel.
     pub fn for_each_run(&self, visit: &mut dyn FnMut([usize; N])) {
         if self.run == 0 {
             return;
         }
         let mut offsets = self.base;
+        // A run is its visitor's to count: it may be all there is.
+        if self.outer.is_empty() {
+            return visit(offsets.map(|offset| offset as usize));
+        }
         let mut counters: SmallVec<[usize; 6]> = SmallVec::from_elem(0, self.outer.len());
+        let mut looks = Looks::default();
         loop {
+            looks.count(self.run);
             visit(offsets.map(|offset| offset as usize));
             if !self.advance(&mut counters, &mut offsets) {
                 return;
@@ -180,7 +188,7 @@ impl<const N: usize> Strided<N> {
     /// Calls `visit` with every operand's offset at each position, in order.
     pub fn for_each(&self, visit: &mut dyn FnMut([usize; N])) {
         self.for_each_run(&mut |starts| {
-            for i in 0..self.run {
+            for i in pieces(self.run).flatten() {
                 visit(std::array::from_fn(|n| at(starts[n], self.run_strides[n], i)));
             }
         });

@@ -16,10 +16,19 @@ use smallvec::SmallVec;
 use super::infer::{broadcast_inputs, input_dims};
 use super::{Built, broadcast};
 use crate::native::element::{Bool, ElementType};
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, element_count};
+
+/// Elements that a short string costs as many as, whatever is done to it.
+const COST: usize = 16;
+
+/// Strings, each of which is [counted](ending) by its length as it is given.
+fn costly(strings: &[String]) -> impl Iterator<Item = &String> {
+    strings.iter().inspect(|text| ending::count(COST + text.len()))
+}
 
 #[derive(Debug)]
 struct Concat;
@@ -41,6 +50,7 @@ impl Operator for Concat {
         let mut joined = Vec::with_capacity(count);
         let (a_at, b_at) = (Positions::new(x.dims(), &dims), Positions::new(y.dims(), &dims));
         for i in 0..count {
+            ending::count(COST);
             if let (Some(a), Some(b)) = (a.get(a_at.of(i)), b.get(b_at.of(i))) {
                 joined.push(format!("{a}{b}"));
             }
@@ -128,7 +138,7 @@ impl Operator for Split {
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let x = cx.required(0)?;
-        let split: Vec<Vec<&str>> = x.strings()?.iter().map(|text| self.parts(text)).collect();
+        let split: Vec<Vec<&str>> = costly(x.strings()?).map(|text| self.parts(text)).collect();
         if cx.output_used(0) {
             let most = split.iter().map(Vec::len).max().unwrap_or(0);
             let mut dims: Dims = x.dims().into();
@@ -141,6 +151,7 @@ impl Operator for Split {
                 .try_reserve_exact(count)
                 .map_err(|_| OpError::OutOfMemory { bytes })?;
             for parts in &split {
+                ending::count(most.saturating_mul(COST));
                 let padding = std::iter::repeat_n("", most - parts.len());
                 filled.extend(parts.iter().copied().chain(padding).map(str::to_owned));
             }
@@ -224,7 +235,7 @@ impl Operator for Normalize {
                 expected: "[n] or [1, n]".into(),
             });
         }
-        let kept = x.strings()?.iter();
+        let kept = costly(x.strings()?);
         let kept = kept.filter(|text| !self.stop_words.contains(&self.compared.of(text)));
         let mut kept: Vec<String> = kept.map(|text| self.case.of(text)).collect();
         if kept.is_empty() {
@@ -262,7 +273,7 @@ impl Operator for FullMatch {
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let x = cx.required(0)?;
-        let matches = x.strings()?.iter().map(|text| Bool::from(self.0.is_match(text)));
+        let matches = costly(x.strings()?).map(|text| Bool::from(self.0.is_match(text)));
         cx.output::<Bool>(0, x.dims())?.extend(matches)
     }
 }

@@ -2,6 +2,7 @@
 //! instructions can keep: element i goes to lane i % 16, and the lanes are joined in pairs.
 
 use super::number::Scalar;
+use crate::native::ending::{self, PIECE};
 
 const LANES: usize = 16;
 
@@ -15,9 +16,15 @@ pub(super) fn fold<X: Copy, A: Copy>(
 ) -> A {
     let mut lanes = [start; LANES];
     let (chunks, rest) = x.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = step(*lane, x);
+    for piece in chunks.chunks(PIECE / LANES) {
+        // A short row is its caller's to count.
+        if piece.len() == PIECE / LANES {
+            ending::count(PIECE);
+        }
+        for chunk in piece {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                *lane = step(*lane, x);
+            }
         }
     }
     for (lane, &x) in lanes.iter_mut().zip(rest) {

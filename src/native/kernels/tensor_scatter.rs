@@ -9,8 +9,10 @@
 
 use super::Built;
 use super::dims::{Lanes, axis};
+use super::elementwise::copy;
 use super::infer::like_first_input;
 use crate::component::count_cache_write;
+use crate::native::ending::counted;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -123,13 +125,16 @@ impl Operator for TensorScatter {
             });
         }
         let Some(size) = past.element_type().size() else {
-            let (mut present, update) = (past.strings()?.to_vec(), update.strings()?);
+            let (mut present, update) = (
+                counted(past.strings()?).cloned().collect::<Vec<_>>(),
+                update.strings()?,
+            );
             rows.for_each(|to, from| present[to..][..run].clone_from_slice(&update[from..][..run]))?;
             return cx.output_strings(0, past.dims(), present);
         };
         let update = update.bytes()?;
         let present = cx.output_bytes(0, past.element_type(), past.dims())?.into_mut();
-        present.copy_from_slice(past.bytes()?);
+        copy(past.bytes()?, present);
         rows.for_each(|to, from| {
             present[to * size..][..run * size].copy_from_slice(&update[from * size..][..run * size]);
         })

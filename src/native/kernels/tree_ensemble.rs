@@ -20,6 +20,7 @@ use super::number::{Float, Number, Scalar};
 use super::post_transform::Transform;
 use super::{Built, required_attribute, wrong_attribute};
 use crate::native::element::ElementType;
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -387,7 +388,7 @@ impl Trees {
         scores.fill(0.0);
         voted.fill(0.0);
         let leaves = self.roots.iter().filter_map(|&root| self.leaf(root, feature));
-        for vote in leaves.flatten() {
+        for vote in counted(leaves).flatten() {
             let (Some(score), Some(voted)) = (scores.get_mut(vote.target), voted.get_mut(vote.target)) else {
                 continue;
             };

@@ -12,6 +12,7 @@ use super::infer::{input_dims, input_type, like_first_input};
 use super::moves::string_room;
 use super::number::{Number, Scalar};
 use crate::native::element::{Bool, ElementType};
+use crate::native::ending::{self, counted};
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -67,7 +68,7 @@ impl Operator for Trilu {
             for (index, row) in x.strings()?.chunks_exact(columns.max(1)).enumerate() {
                 let kept = kept_of(index);
                 y.extend(
-                    row.iter()
+                    counted(row)
                         .enumerate()
                         .map(|(column, text)| match kept.contains(&column) {
                             true => text.clone(),
@@ -84,6 +85,7 @@ impl Operator for Trilu {
             .chunks_exact(row_bytes)
             .zip(y.chunks_exact_mut(row_bytes));
         for (index, (x, y)) in rows.enumerate() {
+            ending::count(columns);
             let kept = kept_of(index);
             let kept = kept.start * size..kept.end * size;
             if let (Some(x), Some(y)) = (x.get(kept.clone()), y.get_mut(kept)) {

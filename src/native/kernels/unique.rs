@@ -21,6 +21,7 @@ use super::moves::gather_starts;
 use super::number::Number;
 use super::order::by_value;
 use crate::native::element::{Bool, Complex64, Complex128, ElementType};
+use crate::native::ending::{Looks, counted};
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -133,18 +134,22 @@ impl Unique {
         };
         let lanes = Lanes::along(from, axis);
         let len = lanes.len;
-        let slices = |a: usize, b: usize| {
+        let mut looks = Looks::default();
+        let mut slices = |a: usize, b: usize| {
             let pairs = (0..lanes.outer).flat_map(|block| {
                 let start = block * lanes.len * lanes.inner;
                 (0..lanes.inner).map(move |i| start + i)
             });
-            let mut orders = pairs.map(|at| compare(at + a * lanes.inner, at + b * lanes.inner));
+            let mut orders = pairs.map(|at| {
+                looks.count(1);
+                compare(at + a * lanes.inner, at + b * lanes.inner)
+            });
             orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
         };
         // Slices in order, equal ones by their position, then cut into groups of equals.
         let (order, rest) = cx.scratch::<u64>(len.saturating_mul(3))?.split_at_mut(len);
         let (group_of, firsts) = rest.split_at_mut(len);
-        for (i, place) in order.iter_mut().enumerate() {
+        for (i, place) in counted(order.iter_mut()).enumerate() {
             *place = i as u64;
         }
         order.sort_unstable_by(|&a, &b| slices(a as usize, b as usize).then(a.cmp(&b)));
@@ -160,7 +165,11 @@ impl Unique {
         // Groups go by their first slices from here on.
         let firsts = &mut firsts[..count];
         if !self.sorted {
-            firsts.sort_unstable();
+            let mut looks = Looks::default();
+            firsts.sort_unstable_by(|a, b| {
+                looks.count(1);
+                a.cmp(b)
+            });
         }
         let mut dims: Dims = from.into();
         dims[axis] = count;
@@ -181,7 +190,7 @@ impl Unique {
                 .fill_with(|i| firsts[i] as i64);
         }
         // From a first slice to its group's position in Y, in the room of the order.
-        for (position, &first) in firsts.iter().enumerate() {
+        for (position, &first) in counted(firsts.iter()).enumerate() {
             order[first as usize] = position as u64;
         }
         if cx.output_used(inverse) {
@@ -190,7 +199,7 @@ impl Unique {
         }
         if cx.output_used(counts) {
             let counts = cx.output::<i64>(counts, &[count])?.zeroed();
-            for &first in group_of.iter() {
+            for &first in counted(group_of.iter()) {
                 counts[order[first as usize] as usize] += 1;
             }
         }

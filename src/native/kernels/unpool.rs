@@ -9,6 +9,7 @@ use super::Built;
 use super::dims::dims_from;
 use super::infer::{input_dims, input_type};
 use super::window::{WindowAttributes, split_dims};
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -80,7 +81,7 @@ impl Operator for MaxUnpool {
         let size = x.element_type().size().unwrap_or(1);
         let bytes = x.bytes()?;
         let y = cx.output_bytes(0, x.element_type(), &dims)?.zeroed();
-        for (x, &index) in bytes.chunks_exact(size).zip(indices.slice::<i64>()?) {
+        for (x, &index) in counted(bytes.chunks_exact(size)).zip(indices.slice::<i64>()?) {
             let mut rest = usize::try_from(index)
                 .ok()
                 .filter(|&index| index < count)

@@ -12,6 +12,7 @@ use super::elementwise::{Operand, operand, zip};
 use super::infer::{broadcast_inputs, input_type};
 use super::number::{Float, Number, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending::counted;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -94,7 +95,7 @@ fn fold<T: Number>(
         let x = operand::<T>(&cx.required(i)?)?;
         accumulate(x, dims, y, |y, x| T::narrow(step(y.widen(), x.widen())));
     }
-    for y in y {
+    for y in counted(y) {
         *y = T::narrow(last(y.widen()));
     }
     Ok(())
