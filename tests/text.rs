@@ -226,6 +226,69 @@ fn spans_say_which_tokens_gave_which_bytes() {
     }
 }
 
+/// Also one that has the text twice. Expected: ids that the tokenizers package 0.22.2 gives for the same
+/// files, truncated to so many.
+#[test]
+fn a_template_is_filled_in_once_where_a_text_is_cut_off() {
+    let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let [first, last] = ["<s>", "</s>"].map(|id| json!({"SpecialToken": {"id": id, "type_id": 0}}));
+    let cases: [(Value, [&[i32]; 5]); 3] = [
+        (
+            json!([text, text]),
+            [
+                &[0, 1, 2, 3, 0, 1, 2, 3],
+                &[0, 1, 0, 1],
+                &[0, 1, 2, 0, 1, 2],
+                &[0, 1, 2, 3, 0, 1, 2, 3],
+                &[0, 1, 2, 3, 0, 1, 2, 3],
+            ],
+        ),
+        (
+            json!([first, text, last, text]),
+            [
+                &[4, 0, 1, 2, 3, 5, 0, 1, 2, 3],
+                &[4, 5],
+                &[4, 0, 5, 0],
+                &[4, 0, 1, 5, 0, 1],
+                &[4, 0, 1, 2, 5, 0, 1, 2],
+            ],
+        ),
+        (
+            json!([first, text, last]),
+            [
+                &[4, 0, 1, 2, 3, 5],
+                &[4, 5],
+                &[4, 0, 5],
+                &[4, 0, 1, 5],
+                &[4, 0, 1, 2, 5],
+            ],
+        ),
+    ];
+    for (single, [whole, cut_off @ ..]) in cases {
+        let file = json!({
+            "version": "1.0",
+            "added_tokens": [],
+            "pre_tokenizer": {"type": "Whitespace"},
+            "post_processor": {
+                "type": "TemplateProcessing", "single": single, "pair": [],
+                "special_tokens": {
+                    "<s>": {"id": "<s>", "ids": [4], "tokens": ["<s>"]},
+                    "</s>": {"id": "</s>", "ids": [5], "tokens": ["</s>"]},
+                },
+            },
+            "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "c": 2, "d": 3}, "unk_token": "a"},
+        });
+        let tokenizer = Tokenizer::from_bytes("tokenizer.json", file.to_string().as_bytes(), None).unwrap();
+        assert_eq!(tokenizer.encode("a b c d", true).unwrap(), whole);
+        for (most, expected) in (2..).zip(cut_off) {
+            let ids = tokenizer.encode_up_to("a b c d", most).unwrap();
+            assert_eq!(ids, expected, "{single} up to {most}");
+        }
+        let plain = tokenizer.encode("a b c d", false).unwrap();
+        assert_eq!(plain, [0, 1, 2, 3].repeat(plain.len() / 4));
+    }
+}
+
 #[test]
 fn a_stream_starts_anew_after_a_flush() {
     let tokenizer = pieces_tokenizer();

@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tokenizers::{PostProcessor, TruncationDirection, TruncationParams};
+use tokenizers::{Encoding, PostProcessor, PostProcessorWrapper, TruncationDirection, TruncationParams};
 
 use crate::component::{TEXT_LIMIT, TOKENIZER_LIMIT, read_regular};
 use crate::panics::contain;
@@ -39,6 +39,8 @@ impl SpecialTokens {
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     special: SpecialTokens,
+    /// Taken out of `inner`, so that texts can be cut off before it.
+    post_processor: Option<PostProcessorWrapper>,
     /// What the file says of texts that are too long.
     truncation: Option<TruncationParams>,
 }
@@ -79,6 +81,8 @@ impl Tokenizer {
         inner
             .with_truncation(None)
             .map_err(|error| bad(error.to_string()))?;
+        let post_processor = inner.get_post_processor().cloned();
+        inner.with_post_processor(None::<PostProcessorWrapper>);
         let special = match config {
             Some(config) => {
                 read_special_tokens(&inner, config).map_err(|message| TextError::BadTokenizer {
@@ -90,6 +94,7 @@ impl Tokenizer {
         };
         Ok(Arc::new(Tokenizer {
             inner,
+            post_processor,
             special,
             truncation,
         }))
@@ -99,8 +104,11 @@ impl Tokenizer {
     /// (a BOS, say); special tokens that stand in the text are found either way.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>, TextError> {
         let encode_error = |message: String| TextError::Encode { message };
-        let encoding = guarded(|| self.inner.encode_fast(text, add_special)).map_err(encode_error)?;
-        ids_of(&encoding)
+        let encoding = guarded(|| {
+            let encoding = self.inner.encode_fast(text, false)?;
+            self.post_process(encoding, add_special)
+        });
+        ids_of(&encoding.map_err(encode_error)?)
     }
 
     /// The most tokens that the file says a text has for the model.
@@ -118,16 +126,24 @@ impl Tokenizer {
         let direction = self.truncation.as_ref().map(|truncation| truncation.direction);
         let encoding = guarded(|| {
             let mut encoding = self.inner.encode_fast(text, false)?;
-            let added = self.inner.get_post_processor();
+            let added = self.post_processor.as_ref();
             let added = added.map_or(0, |processor| processor.added_tokens(false));
             let room = most.saturating_sub(added);
             encoding.truncate(room, 0, direction.unwrap_or(TruncationDirection::Right));
             // Nobody reads the rest, and a template would be put around each part of it.
             encoding.take_overflowing();
-            self.inner.post_process(encoding, None, true)
+            self.post_process(encoding, true)
         });
         let encoding = encoding.map_err(|message| TextError::Encode { message })?;
         ids_of(&encoding)
+    }
+
+    /// What the file does to the tokens of a text: once, as a template may repeat them.
+    fn post_process(&self, encoding: Encoding, add_special: bool) -> tokenizers::Result<Encoding> {
+        match &self.post_processor {
+            Some(processor) => processor.process(encoding, None, add_special),
+            None => Ok(encoding),
+        }
     }
 
     /// Text of `ids`; with `skip_special`, without the special tokens. An id outside of
@@ -201,7 +217,7 @@ impl Tokenizer {
     }
 }
 
-fn ids_of(encoding: &tokenizers::Encoding) -> Result<Vec<i32>, TextError> {
+fn ids_of(encoding: &Encoding) -> Result<Vec<i32>, TextError> {
     let id = |&id: &u32| {
         i32::try_from(id).map_err(|_| TextError::Encode {
             message: format!("token id {id} is above 2^31 - 1"),
