@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 #[path = "text/constraints.rs"]
 mod constraints;
+#[path = "text/expressions.rs"]
+mod expressions;
 #[path = "text/hostile_templates.rs"]
 mod hostile_templates;
 #[path = "text/hostile_tokenizers.rs"]

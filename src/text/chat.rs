@@ -3,13 +3,13 @@ use std::time::SystemTime;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{Environment, Error, ErrorKind, Value, escape_formatter};
+use minijinja::{Environment, Error, ErrorKind, Value};
 use serde_json::Value as Json;
 
 use super::chat_source::{self, INTO_NAMESPACE, INTO_VARIABLE};
 use super::own_stack::with_own_stack;
 use super::strftime::strftime;
-use super::{SpecialTokens, TextError, chat_methods, chat_values};
+use super::{SpecialTokens, TextError, chat_methods, chat_print, chat_values};
 
 const NAME: &str = "chat_template";
 
@@ -23,8 +23,8 @@ const MAX_PROMPT: usize = 16 << 20;
 ///
 /// What they add to Jinja is here too: blocks trimmed (`trim_blocks`, `lstrip_blocks`),
 /// `break` and `continue`, `raise_exception(text)`, `strftime_now(format)` (in UTC),
-/// `tojson` that writes as Python's `json.dumps(ensure_ascii=False)`, Python's methods of
-/// strings, lists and dicts, and `{% generation %}` blocks, whose content is kept.
+/// `tojson` that writes as Python's `json.dumps(ensure_ascii=False)`, values printed as Python
+/// prints them, Python's methods of strings, lists and dicts, and `{% generation %}` blocks, whose content is kept.
 ///
 /// A template is a file from anywhere, so what it can do is bounded: its length and that of
 /// its tags, its steps, how deep and how large its values are, and the prompt's length. It
@@ -145,10 +145,16 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     );
     environment.set_fuel(Some(FUEL));
     environment.set_unknown_method_callback(chat_methods::method);
-    environment.set_formatter(|out, state, value| {
-        chat_values::check(state, value)?;
-        escape_formatter(out, state, value)
-    });
+    environment.set_formatter(|out, state, value| chat_print::write(out, state, value));
+    environment.add_filter("string", chat_print::string);
+    environment.add_filter("join", chat_print::join);
+    environment.add_filter("int", chat_print::int);
+    environment.add_filter("float", chat_print::float);
+    environment.add_filter("escape", chat_print::escape);
+    environment.add_filter("e", chat_print::escape);
+    environment.add_filter("forceescape", chat_print::force_escape);
+    environment.add_filter("wordcount", chat_print::word_count);
+    environment.add_test("sequence", chat_print::is_sequence);
     environment.add_filter("tojson", chat_values::tojson);
     environment.add_filter(INTO_VARIABLE, chat_values::into_variable);
     environment.add_filter(INTO_NAMESPACE, chat_values::into_namespace);

@@ -1,9 +1,12 @@
 //! Methods of Python's strings, lists and dicts that the engine's own set lacks.
 
-use minijinja::value::{ValueKind, from_args};
+use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
 use super::chat_format::{self, MAX_WIDTH};
+
+/// Bytes of a text whose tabs are spaces.
+const MAX_EXPANDED: usize = 1 << 20;
 
 /// A method of a value, as Python has it.
 pub(super) fn method(
@@ -66,11 +69,31 @@ fn of_text(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Erro
                 (None, true) => [text, "", ""],
                 (None, false) => ["", "", text],
             };
-            Value::from(parts.map(str::to_owned).to_vec())
+            Value::from(Tuple::from(parts.map(Value::from).to_vec()))
         }
-        "rsplit" => {
-            let (separator, most): (Option<&str>, Option<i64>) = from_args(args)?;
-            Value::from(rsplit(text, separator, most)?)
+        "split" | "rsplit" => {
+            let (separator, most, options): (Option<Value>, Option<i64>, Kwargs) = from_args(args)?;
+            let separator = match separator {
+                Some(separator) => Some(separator),
+                None => options.get("sep")?,
+            };
+            let most = match most {
+                Some(most) => Some(most),
+                None => options.get("maxsplit")?,
+            };
+            options.assert_all_used()?;
+            let separator = separator.filter(|separator| !separator.is_none());
+            let separator = match &separator {
+                None => None,
+                Some(separator) => match separator.as_str() {
+                    Some(separator) => Some(separator),
+                    None => return Err(invalid("split: the separator is no text")),
+                },
+            };
+            Value::from(match name {
+                "split" => split(text, separator, most)?,
+                _ => rsplit(text, separator, most)?,
+            })
         }
         "index" | "rindex" => {
             let (wanted,): (&str,) = from_args(args)?;
@@ -83,7 +106,43 @@ fn of_text(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Erro
         }
         "casefold" => {
             let () = from_args(args)?;
-            Value::from(text.to_lowercase())
+            Value::from(text.to_lowercase().replace('ß', "ss"))
+        }
+        "title" => {
+            let () = from_args(args)?;
+            let mut inside = false;
+            let mut title = String::with_capacity(text.len());
+            for c in text.chars() {
+                match inside {
+                    true => title.extend(c.to_lowercase()),
+                    false => title.extend(c.to_uppercase()),
+                }
+                inside = is_cased(c);
+            }
+            Value::from(title)
+        }
+        "istitle" => {
+            let () = from_args(args)?;
+            let (mut inside, mut any) = (false, false);
+            let mut good = true;
+            for c in text.chars() {
+                good &= !(c.is_uppercase() && inside) && !(c.is_lowercase() && !inside);
+                inside = is_cased(c);
+                any |= inside;
+            }
+            Value::from(good && any)
+        }
+        "isidentifier" => {
+            let () = from_args(args)?;
+            let mut chars = text.chars();
+            let begins = chars.next().is_some_and(|c| c.is_alphabetic() || c == '_');
+            Value::from(begins && chars.all(|c| c.is_alphanumeric() || c == '_'))
+        }
+        "expandtabs" => {
+            let (size, options): (Option<usize>, Kwargs) = from_args(args)?;
+            let size = size.or(options.get("tabsize")?).unwrap_or(8);
+            options.assert_all_used()?;
+            Value::from(expand_tabs(text, size)?)
         }
         "swapcase" => {
             let () = from_args(args)?;
@@ -132,6 +191,75 @@ fn missing(text: &str, width: i64) -> Result<usize, Error> {
     Ok(usize::try_from(width)
         .unwrap_or(0)
         .saturating_sub(text.chars().count()))
+}
+
+/// Whether a letter has an upper and a lower case.
+fn is_cased(c: char) -> bool {
+    c.is_lowercase() || c.is_uppercase()
+}
+
+/// Spaces for tabs, up to the next multiple of `size` in each line.
+fn expand_tabs(text: &str, size: usize) -> Result<String, Error> {
+    if size as u64 > MAX_WIDTH {
+        return Err(invalid(format!(
+            "a tab is {size} wide, expected at most {MAX_WIDTH}"
+        )));
+    }
+    let (mut expanded, mut column) = (String::new(), 0);
+    for c in text.chars() {
+        match c {
+            '\t' => {
+                let spaces = match size {
+                    0 => 0,
+                    size => size - column % size,
+                };
+                if expanded.len() > MAX_EXPANDED {
+                    return Err(invalid(format!(
+                        "expandtabs: the text is longer than {MAX_EXPANDED} bytes"
+                    )));
+                }
+                expanded.push_str(&" ".repeat(spaces));
+                column += spaces;
+            }
+            '\n' | '\r' => {
+                expanded.push(c);
+                column = 0;
+            }
+            c => {
+                expanded.push(c);
+                column += 1;
+            }
+        }
+    }
+    Ok(expanded)
+}
+
+/// At most `most` splits, from the left; without a separator at white space.
+fn split(text: &str, separator: Option<&str>, most: Option<i64>) -> Result<Vec<String>, Error> {
+    let most = most
+        .and_then(|most| usize::try_from(most).ok())
+        .unwrap_or(usize::MAX);
+    let mut parts = Vec::new();
+    match separator {
+        Some("") => return Err(invalid("the separator is empty")),
+        Some(separator) => {
+            let pieces = text.splitn(most.saturating_add(1), separator);
+            parts.extend(pieces.map(str::to_owned));
+        }
+        None => {
+            let mut rest = text.trim_start();
+            while parts.len() < most
+                && let Some((part, after)) = rest.split_once(char::is_whitespace)
+            {
+                parts.push(part.to_owned());
+                rest = after.trim_start();
+            }
+            if !rest.is_empty() {
+                parts.push(rest.to_owned());
+            }
+        }
+    }
+    Ok(parts)
 }
 
 /// At most `most` splits, from the right; without a separator at white space.
@@ -186,10 +314,10 @@ mod tests {
         for (expression, expected) in [
             ("'unhappy'.removeprefix('un')", "'happy'"),
             ("'unhappy'.removesuffix('un')", "'unhappy'"),
-            ("'a=b=c'.partition('=')", "['a', '=', 'b=c']"),
-            ("'a=b=c'.rpartition('=')", "['a=b', '=', 'c']"),
-            ("'abc'.partition('=')", "['abc', '', '']"),
-            ("'abc'.rpartition('=')", "['', '', 'abc']"),
+            ("'a=b=c'.partition('=')", "('a', '=', 'b=c')"),
+            ("'a=b=c'.rpartition('=')", "('a=b', '=', 'c')"),
+            ("'abc'.partition('=')", "('abc', '', '')"),
+            ("'abc'.rpartition('=')", "('', '', 'abc')"),
             ("'a,b,c'.rsplit(',', 1)", "['a,b', 'c']"),
             ("'a,b,c'.rsplit(',')", "['a', 'b', 'c']"),
             ("'  a  b c '.rsplit(none, 1)", "['  a  b', 'c']"),

@@ -282,7 +282,7 @@ fn scalar(value: &Value) -> Result<String, Error> {
 }
 
 /// `repr(number)`, which JSON takes over: with an exponent from 1e16 on and below 1e-4.
-fn python_float(number: f64) -> String {
+pub(super) fn python_float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();
     }

@@ -5,6 +5,7 @@
 mod chat;
 mod chat_format;
 mod chat_methods;
+mod chat_print;
 mod chat_source;
 mod chat_values;
 mod constraint;
