@@ -829,7 +829,10 @@ typedef struct oxp_pipeline_info {
   uint64_t eos_token_id_count;
   /** The most tokens that a sequence may have; 0 if the package does not say. */
   uint64_t context_length;
-  /** Bytes of KV cache that one token takes; 0 if the graphs do not tell. */
+  /**
+   * Bytes of KV cache that one token takes, with that of the package's own head that guesses; 0 if
+   * the graphs do not tell.
+   */
   uint64_t kv_bytes_per_token;
   uint64_t component_count;
 } oxp_pipeline_info;
@@ -1511,7 +1514,8 @@ oxp_status oxp_pipeline_get_info(const oxp_pipeline *pipeline,
                                  oxp_error **err);
 
 /**
- * The component at `index`, counted from 0 in the package's order.
+ * The component at `index`, counted from 0 in the package's order. The package's own head that guesses
+ * tokens, if it is used, is the last.
  *
  * Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
  * OXP_ERR_NULL_POINTER.

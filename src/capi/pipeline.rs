@@ -104,7 +104,8 @@ pub struct oxp_pipeline_info {
     pub eos_token_id_count: u64,
     /// The most tokens that a sequence may have; 0 if the package does not say.
     pub context_length: u64,
-    /// Bytes of KV cache that one token takes; 0 if the graphs do not tell.
+    /// Bytes of KV cache that one token takes, with that of the package's own head that guesses; 0 if
+    /// the graphs do not tell.
     pub kv_bytes_per_token: u64,
     pub component_count: u64,
 }
@@ -431,7 +432,8 @@ pub unsafe extern "C" fn oxp_pipeline_get_info(
     }
 }
 
-/// The component at `index`, counted from 0 in the package's order.
+/// The component at `index`, counted from 0 in the package's order. The package's own head that guesses
+/// tokens, if it is used, is the last.
 ///
 /// Errors: OXP_ERR_OUT_OF_RANGE, OXP_ERR_STRUCT_SIZE, OXP_ERR_INVALID_HANDLE,
 /// OXP_ERR_NULL_POINTER.

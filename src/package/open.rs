@@ -17,7 +17,8 @@ use super::resolve::resolve;
 use super::spec::PipelineSpec;
 use super::speculator::{HeadPackage, PackageHead};
 use super::structure::{self, Structure};
-use super::{Location, PackageError, PackageErrorKind, PackageSource, genai, hugging_face, metadata, write};
+use super::write::{self, Beside};
+use super::{Location, PackageError, PackageErrorKind, PackageSource, genai, hugging_face, metadata};
 
 /// Names of the metadata file, first come first taken.
 const METADATA: [&str; 3] = [
@@ -221,7 +222,11 @@ impl Package {
     }
 
     /// The package as `inference_metadata.yaml` would say it, given the ports of every component.
-    pub fn to_metadata(&self, ios: &[ComponentIo]) -> Result<String, PackageError> {
+    pub fn to_metadata(
+        &self,
+        ios: &[ComponentIo],
+        head_io: Option<&ComponentIo>,
+    ) -> Result<String, PackageError> {
         match &self.content {
             Content::Said(_) => Err(PackageError::new(
                 Location {
@@ -236,9 +241,25 @@ impl Package {
                 let (declaration, _) = bind(declaration, ports, processor, ios)?;
                 // What cannot be run is not written.
                 let structure = structure::check(declaration)?;
-                resolve(&structure, ios)?;
+                let spec = resolve(&structure, ios)?;
+                let mut beside = Beside {
+                    readout: self.readout.as_ref(),
+                    ..Beside::default()
+                };
+                match (&self.head, head_io) {
+                    (PackageHead::Unused(why), _) => beside.no_head = Some(why.clone()),
+                    (PackageHead::Head(head), Some(io)) => match head.section(&spec, io) {
+                        Ok(section) => beside.head = Some(section),
+                        Err(error) => beside.no_head = Some(error.to_string()),
+                    },
+                    (PackageHead::None, _) | (_, None) => {}
+                }
                 let name = self.metadata_file.file_name().unwrap_or_default();
-                Ok(write::write(&structure.declaration, &name.to_string_lossy()))
+                Ok(write::write(
+                    &structure.declaration,
+                    &beside,
+                    &name.to_string_lossy(),
+                ))
             }
         }
     }

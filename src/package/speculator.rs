@@ -12,6 +12,8 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, json};
+
 use crate::component::{ComponentIo, DataType, Dim, Port, shown};
 
 use super::declaration::{
@@ -27,6 +29,7 @@ use super::resolve::{mismatch, port_index, resolve, said_invalid};
 use super::session_options::read_session_options;
 use super::spec::{InputSource, OutputRole, PipelineSpec};
 use super::structure;
+use super::write::HeadSection;
 use super::{Location, PackageError, PackageErrorKind};
 
 /// The most layers that a head may have.
@@ -487,10 +490,62 @@ impl HeadPackage {
         self.package.declaration().components.len().saturating_sub(1)
     }
 
-    /// Turns names into indices, given the resolved target and the ports of the head's components.
-    pub fn resolve(&self, target: &PipelineSpec, ios: &[ComponentIo]) -> Result<HeadSpec, PackageError> {
+    /// Whether the package can be run without the head: its own decoder does not read what the head
+    /// does, as it would if the metadata took the one for the other.
+    pub fn is_beside(&self, target: &PipelineSpec) -> bool {
+        let decoder = target.token_loop.map(|of_target| of_target.decoder);
+        let decoder = decoder.and_then(|index| target.components.get(index));
+        decoder.is_some_and(|decoder| decoder.io.input(&self.ports.hidden_input.value).is_none())
+    }
+
+    /// What our own format says of the head, which has these ports. Heads of the formats that are
+    /// written so are of the MTP kind, and alone.
+    pub(super) fn section(
+        &self,
+        target: &PipelineSpec,
+        io: &ComponentIo,
+    ) -> Result<HeadSection, PackageError> {
+        // What cannot be run is not written.
+        self.resolve(target, io)?;
+        let declaration = self.declaration(&self.ios(target, io));
+        let Some(component) = declaration.components.into_iter().next_back() else {
+            return Err(said_invalid(
+                &self.ports.at,
+                "there is no such component".to_owned(),
+            ));
+        };
+        let targets = self.ports.target_outputs.iter().map(|said| json!(said.value));
+        let mut fields = Map::new();
+        fields.insert("proposal_type".into(), json!("mtp"));
+        fields.insert("component".into(), json!(component.name));
+        fields.insert("hidden_input".into(), json!(self.ports.hidden_input.value));
+        fields.insert("target_hidden_output".into(), targets.collect());
+        if let Some(tokens) = self.ports.tokens {
+            fields.insert("num_speculative_tokens".into(), json!(tokens));
+        }
+        Ok(HeadSection { component, fields })
+    }
+
+    /// The head's file, relative to the package.
+    pub fn file(&self) -> &str {
+        let declared = self.package.declaration().components.last();
+        declared.map_or("", |head| &head.file.value)
+    }
+
+    /// The ports of its components: those that the target has too, and the head, which has these.
+    fn ios(&self, target: &PipelineSpec, io: &ComponentIo) -> Vec<ComponentIo> {
+        let names = self.package.declaration().component_names();
+        let others = names.iter().filter(|name| *name != self.name());
+        let of_target = |name: &String| target.components.iter().find(|component| component.name == *name);
+        let others = others.filter_map(of_target).map(|component| component.io.clone());
+        others.chain([io.clone()]).collect()
+    }
+
+    /// Turns names into indices, given the resolved target and the ports of the head.
+    pub fn resolve(&self, target: &PipelineSpec, io: &ComponentIo) -> Result<HeadSpec, PackageError> {
         let ports = &self.ports;
-        let spec = resolve(&structure::check(self.declaration(ios))?, ios)?;
+        let ios = self.ios(target, io);
+        let spec = resolve(&structure::check(self.declaration(&ios))?, &ios)?;
         let invalid = |message: &str| said_invalid(&ports.at, message.to_owned());
         let (Some(of_target), Some(of_head)) = (target.token_loop, spec.token_loop) else {
             return Err(invalid(

@@ -11,12 +11,33 @@ use super::declaration::{
     Said, SequenceSource, StrategyKind, ZeroDim,
 };
 use super::media_json;
+use super::readout::Readout;
+
+/// What a package has beside its declaration.
+#[derive(Default)]
+pub(super) struct Beside<'p> {
+    pub readout: Option<&'p Readout>,
+    pub head: Option<HeadSection>,
+    /// Why a head that guesses is not written, if there is one.
+    pub no_head: Option<String>,
+}
+
+/// A head that guesses tokens: its component, and what the section `speculative` says of it.
+pub(super) struct HeadSection {
+    pub component: ComponentDeclaration,
+    pub fields: Map<String, Value>,
+}
 
 /// The document, of a declaration whose ports are bound. Strategies are those that formats other
 /// than this one can say.
-pub(super) fn write(declaration: &Declaration, from: &str) -> String {
+pub(super) fn write(declaration: &Declaration, beside: &Beside<'_>, from: &str) -> String {
     let mut text = format!("# Written from {from}.\n");
-    for component in &declaration.components {
+    if let Some(why) = &beside.no_head {
+        let why = why.replace(['\n', '\r'], " ");
+        text.push_str(&format!("# Left out: the head that guesses tokens. {why}\n"));
+    }
+    let head = beside.head.iter().map(|head| &head.component);
+    for component in declaration.components.iter().chain(head) {
         if component.ort != OrtSettings::default() {
             let name = shown(&component.name);
             text.push_str(&format!(
@@ -24,19 +45,21 @@ pub(super) fn write(declaration: &Declaration, from: &str) -> String {
             ));
         }
     }
-    let document = document(declaration);
+    let document = document(declaration, beside);
     write_map(&document, 0, &mut text);
     text
 }
 
-fn document(declaration: &Declaration) -> Map<String, Value> {
+fn document(declaration: &Declaration, beside: &Beside<'_>) -> Map<String, Value> {
     let mut document = Map::new();
     document.insert("schema_version".into(), json!("v1"));
     if let Some(length) = declaration.context_length {
         document.insert("model".into(), json!({ "max_sequence_length": length }));
     }
     let components = &declaration.components;
-    let models = components.iter().map(|one| (one.name.clone(), component(one)));
+    let head = beside.head.iter().map(|head| &head.component);
+    let models = components.iter().chain(head);
+    let models = models.map(|one| (one.name.clone(), component(one)));
     let mut pipeline = Map::new();
     pipeline.insert("models".into(), Value::Object(models.collect()));
     let edges = declaration
@@ -59,6 +82,35 @@ fn document(declaration: &Declaration) -> Map<String, Value> {
         pipeline.insert("vision".into(), media_json::placeholders(&vision.value));
     }
     document.insert("pipeline".into(), Value::Object(pipeline));
+    if let Some(head) = &beside.head {
+        insert_map(&mut document, "speculative", head.fields.clone());
+    }
+    match beside.readout {
+        None => {}
+        Some(Readout::Embedding {
+            pooling,
+            normalize,
+            max_tokens,
+        }) => {
+            let mut fields = Map::new();
+            fields.insert("pooling".into(), json!(pooling.name()));
+            fields.insert("normalize".into(), json!(normalize));
+            if let Some(most) = max_tokens {
+                fields.insert("max_seq_length".into(), json!(most));
+            }
+            insert_map(&mut document, "embedding", fields);
+        }
+        Some(Readout::Classes { labels, activation }) => {
+            let mut fields = Map::new();
+            insert_list(
+                &mut fields,
+                "labels",
+                labels.iter().map(|label| json!(label)).collect(),
+            );
+            fields.insert("activation".into(), json!(activation.name()));
+            insert_map(&mut document, "classifier", fields);
+        }
+    }
     let mut preprocessing = Map::new();
     if let Some(image) = &declaration.media.image {
         preprocessing.insert("image".into(), media_json::image_program(&image.program));

@@ -5,7 +5,7 @@
 //! chosen; then it goes on from its own hidden state, token by token, and these rows go again. Rows of
 //! positions that this run has not run itself (those of a prefix that another run has computed, of a
 //! state that was loaded, of a step together with others) are not known; the head then begins anew
-//! behind them, as if the text began there.
+//! behind them, as if the text began there. Rows of a text that goes on in another way now go.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use crate::runtime::{LogLevel, OpenedComponent, Runtime};
 
 use super::convert::last_row;
 use super::execute::SharedSession;
+use super::info::ComponentInfo;
 use super::placement::grow_in_place;
 use super::pool::{Pool, Span, at_port};
 use super::{ErrorKind, Pipeline, PipelineError};
@@ -55,15 +56,12 @@ impl HeadModel {
                 .iter()
                 .position(|component| component.name == name)
         };
-        let mut ios = Vec::with_capacity(names.len());
         let mut own = Vec::with_capacity(names.len());
         for name in names.iter().filter(|name| *name != head.name()) {
             let Some(index) = place(name) else { continue };
-            ios.extend(target.components.get(index).map(|component| component.io.clone()));
             own.extend(sessions.get(index).cloned());
         }
-        ios.push(opened.session.io().clone());
-        let mut spec = head.resolve(target, &ios)?;
+        let mut spec = head.resolve(target, opened.session.io())?;
         grow_in_place(&mut spec.spec, spec.component, opened.session.as_ref())?;
         let message = format!(
             "the head \"{}\" runs on {}: {}",
@@ -81,6 +79,21 @@ impl HeadModel {
             reason: opened.reason,
         })
     }
+
+    /// The head as a component of the pipeline.
+    pub fn info(&self) -> Option<ComponentInfo> {
+        let component = self.spec.spec.components.get(self.spec.component)?;
+        Some(ComponentInfo {
+            name: self.name.clone(),
+            component_type: component.component_type.clone(),
+            file: component.file.clone(),
+            backend: self.backend,
+            reason: self.reason.clone(),
+            phase: component.phase,
+            when_present: None,
+            io: component.io.clone(),
+        })
+    }
 }
 
 /// What a head has of one run.
@@ -91,6 +104,8 @@ pub(super) struct Head {
     base: usize,
     /// Tokens of the rows in its cache, that of row i being at position base + i + 1.
     tokens: Vec<i32>,
+    /// The text that all rows are of, as far as it is known.
+    text: Vec<i32>,
     /// Rows of hidden states behind those, position by position, and how many.
     waiting: Vec<u8>,
     waiting_rows: usize,
@@ -114,6 +129,7 @@ impl Head {
             pipeline: pipeline.clone(),
             base: 0,
             tokens: Vec::new(),
+            text: Vec::new(),
             waiting: Vec::new(),
             waiting_rows: 0,
             waiting_charge: None,
@@ -129,6 +145,7 @@ impl Head {
             pool: self.pool.fork(account),
             base: self.base,
             tokens: self.tokens.clone(),
+            text: self.text.clone(),
             waiting: Vec::new(),
             waiting_rows: 0,
             waiting_charge: None,
@@ -158,19 +175,28 @@ impl Head {
         head.map_or(0, |model| self.pool.cache_bytes(&model.spec.spec))
     }
 
-    /// Takes the hidden states of a pass of the decoder over so many positions from `start` on.
-    pub fn take_rows(&mut self, of: &Pool, token_loop: TokenLoop, start: usize, len: usize) {
+    /// Takes the hidden states of a pass of the decoder over so many positions from `start` on. The last
+    /// of them may be those of guesses behind the text.
+    pub fn take_rows(
+        &mut self,
+        of: &Pool,
+        token_loop: TokenLoop,
+        text: &[i32],
+        (start, len): (usize, usize),
+    ) {
         if self.is_broken {
             return;
         }
-        let taken = self.place(start).map(|()| self.copy_rows(of, token_loop, len));
+        let placed = self.place(start, text);
+        let taken = placed.map(|()| self.copy_rows(of, token_loop, len));
         if !matches!(taken, Ok(Some(()))) {
             self.give_up();
         }
     }
 
     /// What its rows are of when those of position `start` come next.
-    fn place(&mut self, start: usize) -> Result<(), PipelineError> {
+    fn place(&mut self, start: usize, text: &[i32]) -> Result<(), PipelineError> {
+        self.drop_stale(text)?;
         let fed = self.base + self.tokens.len();
         if start < self.base || start > fed + self.waiting_rows {
             return self.begin_at(start);
@@ -179,6 +205,27 @@ impl Head {
             self.keep(start - self.base)?;
         }
         self.keep_waiting(start.saturating_sub(fed));
+        Ok(())
+    }
+
+    /// Drops the rows that are of another text than this one.
+    fn drop_stale(&mut self, text: &[i32]) -> Result<(), PipelineError> {
+        let alike = self.text.iter().zip(text).take_while(|(a, b)| a == b).count();
+        let differ = alike < self.text.len().min(text.len());
+        if differ {
+            let fed = self.base + self.tokens.len();
+            // A row is made of the token behind it too.
+            match alike.checked_sub(self.base + 1) {
+                Some(rows) if rows < self.tokens.len() => {
+                    self.keep(rows)?;
+                    self.keep_waiting(0);
+                }
+                Some(_) => self.keep_waiting(alike - fed),
+                None => self.begin_at(self.base)?,
+            }
+        }
+        self.text.truncate(alike);
+        self.text.extend_from_slice(text.get(alike..).unwrap_or_default());
         Ok(())
     }
 
@@ -213,6 +260,7 @@ impl Head {
         self.is_broken = true;
         self.pool = Pool::default();
         self.tokens = Vec::new();
+        self.text = Vec::new();
         self.drop_waiting();
     }
 
@@ -309,6 +357,7 @@ impl Head {
         ran: usize,
         control: &RunControl,
     ) -> Result<bool, PipelineError> {
+        self.drop_stale(tokens)?;
         let fed = self.base + self.tokens.len();
         // What was computed of guesses that were wrong.
         self.keep_waiting(ran.saturating_sub(fed));

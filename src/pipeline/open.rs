@@ -11,8 +11,8 @@ use crate::component::{
 };
 use crate::generation::{Schedule, ScheduleError};
 use crate::package::{
-    InputSource, Iteration, ModelOutline, OutputRole, Package, PackageError, PackageErrorKind, PackageHead,
-    PackageSource, PipelineSpec, Readout, Resolved, Said, Scheduler, outline_error,
+    HeadPackage, InputSource, Iteration, ModelOutline, OutputRole, Package, PackageError, PackageErrorKind,
+    PackageHead, PackageSource, PipelineSpec, Readout, Resolved, Said, Scheduler, outline_error,
 };
 use crate::runtime::{BackendChoice, ComponentOptions, LogLevel, OpenedComponent, Runtime};
 use crate::text::{ChatTemplate, Guide, SpecialTokens, Tokenizer};
@@ -82,8 +82,8 @@ pub struct Estimate {
     pub components: Vec<ComponentEstimate>,
     /// Bytes of weights, all components.
     pub weight_bytes: u64,
-    /// Bytes of KV that each token of a run takes, where the declared dims tell. (A run
-    /// holds twice as much: what there is, and what a step makes of it.)
+    /// Bytes of KV that each token of a run takes, where the declared dims tell, with that of
+    /// the package's own head that guesses. (A run holds twice as much: what there is, and what a step makes of it.)
     pub kv_bytes_per_token: Option<u64>,
 }
 
@@ -293,7 +293,7 @@ impl Pipeline {
         package: &Package,
         mut opened: Vec<OpenedComponent>,
         models: &[u128],
-        charges: Vec<Charge>,
+        mut charges: Vec<Charge>,
         options: &PipelineOptions,
         control: &RunControl,
     ) -> Result<Self, PipelineError> {
@@ -352,7 +352,7 @@ impl Pipeline {
             },
         };
         check_control(control)?;
-        let components = spec
+        let mut components: Vec<ComponentInfo> = spec
             .components
             .iter()
             .zip(&opened)
@@ -386,14 +386,26 @@ impl Pipeline {
             .into_iter()
             .map(|component| Arc::new(Mutex::new(component.session)))
             .collect();
-        let head = match head {
-            Some((head, opened)) => Some(HeadModel::new(runtime, head, opened, &spec, &sessions)?),
-            None => None,
-        };
-        let no_head = match &package.head {
+        let mut no_head = match &package.head {
             PackageHead::Unused(why) => Some(why.clone()),
             PackageHead::None | PackageHead::Head(_) => None,
         };
+        let head = match head {
+            None => None,
+            Some((head, opened)) => match HeadModel::new(runtime, head, opened, &spec, &sessions) {
+                Ok(model) => Some(model),
+                // As of a layout that is not known: guesses are spoilt, the package is not.
+                Err(PipelineError::Package(error)) if head.is_beside(&spec) => {
+                    let message = format!("{error}; the head that guesses is not used");
+                    runtime.log(LogLevel::Warning, &message);
+                    charges.pop();
+                    no_head = Some(error.to_string());
+                    None
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        components.extend(head.as_ref().and_then(HeadModel::info));
         Ok(Pipeline(Arc::new(PipelineShared {
             sessions,
             head,
@@ -434,13 +446,22 @@ impl Pipeline {
                 weight_bytes: outline.bytes,
             });
         }
-        if let Some(head) = package.head() {
-            let model = head.package.model(head.index())?;
-            let outline = ModelOutline::of_component(head.name(), &model)?;
-            estimate.weight_bytes = estimate.weight_bytes.saturating_add(outline.bytes);
-        }
         let ios: Vec<_> = outlines.into_iter().map(|outline| outline.io).collect();
-        estimate.kv_bytes_per_token = kv_bytes_per_token(&package.resolve(&ios)?.spec);
+        let spec = package.resolve(&ios)?.spec;
+        let mut of_head = None;
+        if let Some((head, outline)) = head_outline(&package)? {
+            // One that its graph contradicts is not kept.
+            if let Ok(resolved) = head.resolve(&spec, &outline.io) {
+                of_head = kv_bytes_per_token(&resolved.spec);
+                estimate.weight_bytes = estimate.weight_bytes.saturating_add(outline.bytes);
+                estimate.components.push(ComponentEstimate {
+                    name: head.name().to_owned(),
+                    file: head.file().to_owned(),
+                    weight_bytes: outline.bytes,
+                });
+            }
+        }
+        estimate.kv_bytes_per_token = with_head(kv_bytes_per_token(&spec), of_head);
         Ok(estimate)
     }
 
@@ -451,7 +472,8 @@ impl Pipeline {
         package.check_files()?;
         let outlines = outlines(&package)?.into_iter();
         let ios: Vec<_> = outlines.map(|outline| outline.io).collect();
-        Ok(package.to_metadata(&ios)?)
+        let head = head_outline(&package)?;
+        Ok(package.to_metadata(&ios, head.as_ref().map(|(_, outline)| &outline.io))?)
     }
 
     /// Whether this is the same pipeline, not only one of the same package.
@@ -459,7 +481,7 @@ impl Pipeline {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// In the package's order.
+    /// In the package's order; the package's own head that guesses, if it is used, is the last.
     pub fn components(&self) -> &[ComponentInfo] {
         &self.0.components
     }
@@ -472,9 +494,12 @@ impl Pipeline {
         &self.0.package
     }
 
-    /// Bytes of KV that one token takes; `None` without a KV cache.
+    /// Bytes of KV that one token takes, with that of the package's own head that guesses; `None`
+    /// without a KV cache.
     pub fn kv_bytes_per_token(&self) -> Option<u64> {
-        kv_bytes_per_token(&self.0.spec)
+        let head = self.0.head.as_ref();
+        let of_head = head.and_then(|head| kv_bytes_per_token(&head.spec.spec));
+        with_head(kv_bytes_per_token(&self.0.spec), of_head)
     }
 
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
@@ -595,6 +620,24 @@ fn warn_of(runtime: &Runtime, package: &Package) {
     for warning in &package.warnings {
         runtime.log(LogLevel::Warning, warning);
     }
+}
+
+/// What a token takes for the decoder and for the head that guesses.
+fn with_head(own: Option<u64>, of_head: Option<u64>) -> Option<u64> {
+    match (own, of_head) {
+        (Some(own), Some(head)) => Some(own.saturating_add(head)),
+        (own, head) => own.or(head),
+    }
+}
+
+/// The head that guesses and what its graph declares, if the package has one.
+fn head_outline(package: &Package) -> Result<Option<(&HeadPackage, ModelOutline)>, PipelineError> {
+    let Some(head) = package.head() else {
+        return Ok(None);
+    };
+    let model = head.package.model(head.index())?;
+    let outline = ModelOutline::of_component(head.name(), &model)?;
+    Ok(Some((head, outline)))
 }
 
 fn kv_bytes_per_token(spec: &PipelineSpec) -> Option<u64> {

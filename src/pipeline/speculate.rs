@@ -337,7 +337,7 @@ impl Run {
         };
         // A component that stands in for the decoder has no hidden states.
         if start > 0 || self.pipeline.shared().spec.first_pass.is_none() {
-            head.take_rows(&self.pool, token_loop, start, len);
+            head.take_rows(&self.pool, token_loop, self.transcript.tokens(), (start, len));
         }
         head.catch_up(self.transcript.tokens(), self.ran, control)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use oxpipe::component::{DataType, RunControl, SharedBytes, TensorView};
 use oxpipe::package::PackageSource;
-use oxpipe::pipeline::{Pipeline, PipelineError, PipelineOptions, Run};
+use oxpipe::pipeline::{Estimate, Pipeline, PipelineError, PipelineOptions, Run};
 use oxpipe::runtime::{BackendChoice, Environment, Runtime, RuntimeSettings};
 use oxpipe_test_support::fixtures;
 use serde_json::Value;
@@ -49,6 +49,11 @@ impl TestPackage {
     pub fn open(&self, options: &PipelineOptions) -> Result<Pipeline, PipelineError> {
         let source = PackageSource::Files(self.files.clone());
         Pipeline::open(&runtime(), &source, options, None, &RunControl::default())
+    }
+
+    pub fn estimate(&self) -> Estimate {
+        let source = PackageSource::Files(self.files.clone());
+        Pipeline::estimate(&runtime(), &source, None).unwrap()
     }
 
     /// For tests/check_with_onnxruntime.py.
@@ -125,4 +130,36 @@ pub fn integers(view: TensorView<'_>) -> Vec<i64> {
     chunks
         .map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap()))
         .collect()
+}
+
+/// Files of a package, by name.
+pub type Files = Vec<(String, SharedBytes)>;
+
+pub fn files<const N: usize>(files: [(&str, Vec<u8>); N]) -> Files {
+    let named = files.map(|(name, bytes)| (name.to_owned(), Arc::new(bytes) as SharedBytes));
+    named.to_vec()
+}
+
+pub fn open_files(files: &Files) -> Pipeline {
+    let source = PackageSource::Files(files.clone());
+    let control = RunControl::default();
+    Pipeline::open(&runtime(), &source, &PipelineOptions::default(), None, &control).unwrap()
+}
+
+/// The package, written as `inference_metadata.yaml`, and that text.
+pub fn written(files: &Files) -> (Files, String) {
+    let metadata = Pipeline::to_metadata(&PackageSource::Files(files.clone()), None).unwrap();
+    let mut written = files.clone();
+    let bytes: SharedBytes = Arc::new(metadata.clone().into_bytes());
+    written.push(("inference_metadata.yaml".to_owned(), bytes));
+    (written, metadata)
+}
+
+/// What a pipeline is, without what tells where that was said.
+pub fn spec(pipeline: &Pipeline) -> Value {
+    let mut description = pipeline.describe();
+    for named in ["format", "metadata_file"] {
+        description[named] = Value::Null;
+    }
+    description
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use oxpipe::component::RunControl;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions};
 use oxpipe_test_support::onnx_writer::{FLOAT, INT64, Model, Node, Tensor};
+use serde_json::json;
 
-use super::mixes::TestPackage;
+use super::mixes::{TestPackage, files, open_files, spec, written};
 
 const TOKENIZER: &str = r#"{
   "version": "1.0",
@@ -148,4 +149,68 @@ fn what_a_package_says_wrongly_is_refused() {
     let silent = package("", true).open(&PipelineOptions::default()).unwrap();
     let error = silent.embed(&TEXTS, &RunControl::default()).unwrap_err();
     assert!(error.to_string().contains("modules.json"), "{error}");
+}
+
+/// A sentence-transformers folder and a classifier, as our own format has them.
+#[test]
+fn what_hugging_face_folders_say_is_written_as_metadata() {
+    let graph = |output: &str, dims: &str, axes: &[i64]| {
+        Model::new()
+            .input("input_ids", INT64, "[batch, s]")
+            .output(output, FLOAT, dims)
+            .initializer(Tensor::ints("axes", &[1], axes))
+            .node(Node::new("Cast", &["input_ids"], &["numbers"]).int("to", FLOAT.into()))
+            .node(Node::new("Unsqueeze", &["numbers", "axes"], &["rows"]))
+    };
+    let vectors = graph("last_hidden_state", "[batch, s, 1]", &[2])
+        .node(Node::new("Identity", &["rows"], &["last_hidden_state"]))
+        .encode();
+    let classes = graph("logits", "[batch, 2]", &[1])
+        .initializer(Tensor::floats("both", &[2, 1], &[1.0, -1.0]))
+        .node(Node::new("Mul", &["rows", "both"], &["pairs"]))
+        .node(
+            Node::new("ReduceMax", &["pairs"], &["logits"])
+                .ints("axes", &[2])
+                .int("keepdims", 0),
+        )
+        .opset("", 13)
+        .encode();
+    let modules = r#"[
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}]"#;
+    let of_config = |config: &str, graph: &[u8]| {
+        files([
+            ("config.json", config.as_bytes().to_vec()),
+            ("model.onnx", graph.to_vec()),
+            ("tokenizer.json", TOKENIZER.as_bytes().to_vec()),
+            ("tokenizer_config.json", CONFIG.as_bytes().to_vec()),
+        ])
+    };
+    let mut sentences = of_config(
+        r#"{"model_type": "bert", "architectures": ["BertModel"]}"#,
+        &vectors,
+    );
+    sentences.extend(files([
+        ("modules.json", modules.as_bytes().to_vec()),
+        ("sentence_bert_config.json", br#"{"max_seq_length": 3}"#.to_vec()),
+        ("1_Pooling/config.json", br#"{"pooling_mode": "max"}"#.to_vec()),
+    ]));
+    let config = r#"{"model_type": "bert", "architectures": ["BertForSequenceClassification"],
+        "id2label": {"0": "high", "1": "low: not high"}, "problem_type": "multi_label_classification"}"#;
+    for (package, expected) in [
+        (
+            sentences,
+            json!({"embedding": {"pooling": "max", "normalize": true, "max_seq_length": 3}}),
+        ),
+        (
+            of_config(config, &classes),
+            json!({"classifier": {"labels": ["high", "low: not high"], "activation": "sigmoid"}}),
+        ),
+    ] {
+        let (of_metadata, text) = written(&package);
+        let (before, after) = (open_files(&package), open_files(&of_metadata));
+        assert_eq!(before.describe()["readout"], expected);
+        assert_eq!(spec(&before), spec(&after), "{text}");
+    }
 }

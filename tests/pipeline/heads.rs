@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oxpipe::component::{CancelToken, ComponentErrorKind, RunControl};
+use oxpipe::component::{CancelToken, ComponentErrorKind, ComponentSession, RunControl};
 use oxpipe::generation::SamplingOptions;
 use oxpipe::pipeline::{ErrorKind, Pipeline, Run, RunSettings, Speculation};
 
@@ -342,19 +342,6 @@ fn refusal(yaml: &str) -> String {
 #[test]
 fn a_section_that_is_wrong_is_an_error_that_says_where() {
     let cases = [
-        (package("  proposal_type: mtp\n  hidden_input: nobody"), "nobody"),
-        (
-            package("  proposal_type: mtp\n  target_hidden_output: nobody"),
-            "nobody",
-        ),
-        (
-            package("  proposal_type: mtp\n  target_hidden_output: logits"),
-            "[1, sequence, 8]",
-        ),
-        (
-            package("  proposal_type: mtp\n  target_hidden_output: [hidden_states, hidden_states]"),
-            "[1, sequence, 4]",
-        ),
         (
             package("  proposal_type: mtp\n  num_speculative_tokens: 0"),
             "num_speculative_tokens",
@@ -371,6 +358,48 @@ fn a_section_that_is_wrong_is_an_error_that_says_where() {
             package(MTP).replace("component: mtp", "component: model"),
             "no input \"hidden_states\"",
         ),
+    ];
+    for (yaml, part) in cases {
+        let message = refusal(&yaml);
+        assert!(message.contains(part), "{part}: {message}\n{yaml}");
+    }
+}
+
+/// Opens with a warning that contains `part`, runs without guesses, and refuses runs that ask for them.
+fn check_unused(yaml: &str, sessions: Vec<(&str, Fake)>, part: &str) {
+    let (runtime, log) = runtime();
+    let sessions = sessions
+        .into_iter()
+        .map(|(name, fake)| -> (String, Box<dyn ComponentSession>) { (name.to_owned(), Box::new(fake)) });
+    let pipeline = Pipeline::with_sessions(&runtime, &metadata(yaml), sessions.collect()).unwrap();
+    let warned = log.lock().unwrap().iter().any(|(_, line)| line.contains(part));
+    assert!(warned, "{yaml}: {:?}", log.lock().unwrap());
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.append_tokens(&[2, 7]).unwrap();
+    assert_eq!(steps(&mut run, 3), continuation(&[2, 7], 3, 0));
+    let error = Run::new(&pipeline, &settings(Speculation::Head, 3)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains(part), "{error}");
+    assert!(pipeline.describe()["head"].is_null());
+    assert_eq!(pipeline.components().len(), 1);
+}
+
+#[test]
+fn a_head_that_its_graph_contradicts_is_not_used() {
+    let cases = [
+        (package("  proposal_type: mtp\n  hidden_input: nobody"), "nobody"),
+        (
+            package("  proposal_type: mtp\n  target_hidden_output: nobody"),
+            "nobody",
+        ),
+        (
+            package("  proposal_type: mtp\n  target_hidden_output: logits"),
+            "[1, sequence, 8]",
+        ),
+        (
+            package("  proposal_type: mtp\n  target_hidden_output: [hidden_states, hidden_states]"),
+            "[1, sequence, 4]",
+        ),
         (
             package(MTP).replace("hidden_output: own", "hidden_output: logits"),
             "[1, sequence, 2]",
@@ -381,9 +410,25 @@ fn a_section_that_is_wrong_is_an_error_that_says_where() {
         ),
     ];
     for (yaml, part) in cases {
-        let message = refusal(&yaml);
-        assert!(message.contains(part), "{part}: {message}\n{yaml}");
+        let rows = Arc::new(AtomicUsize::new(0));
+        check_unused(
+            &yaml,
+            vec![("model", target()), ("mtp", head(NEVER, &rows, false))],
+            part,
+        );
     }
+    // A vocabulary of its own.
+    let outputs = [
+        "logits:float32[batch,sequence,5]",
+        HEAD_OUTPUTS[1],
+        HEAD_OUTPUTS[2],
+    ];
+    let other = Fake::new(io(&HEAD_INPUTS[..4], &outputs), |_| unreachable!());
+    check_unused(
+        &package(MTP),
+        vec![("model", target()), ("mtp", other)],
+        "of 5 tokens",
+    );
 }
 
 #[test]
@@ -400,17 +445,7 @@ fn a_head_of_another_layout_is_a_warning_and_an_error_of_runs_that_ask_for_it() 
     ];
     for (section, part) in cases {
         let yaml = format!("{}speculative:\n{section}\n", super::fake::DECODER_METADATA);
-        let (runtime, log) = runtime();
-        let sessions: Vec<(String, Box<dyn oxpipe::component::ComponentSession>)> =
-            vec![("model".to_owned(), Box::new(super::fake::decoder()))];
-        let pipeline = Pipeline::with_sessions(&runtime, &metadata(&yaml), sessions).unwrap();
-        let warned = log.lock().unwrap().iter().any(|(_, line)| line.contains(part));
-        assert!(warned, "{section}: {:?}", log.lock().unwrap());
-        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
-        run.append_tokens(&[2, 7]).unwrap();
-        assert_eq!(steps(&mut run, 3), continuation(&[2, 7], 3, 0));
-        let error = Run::new(&pipeline, &settings(Speculation::Head, 3)).unwrap_err();
-        assert!(error.to_string().contains(part), "{error}");
+        check_unused(&yaml, vec![("model", super::fake::decoder())], part);
     }
     let (pipeline, _) = super::fake::language_model("");
     let error = Run::new(&pipeline, &settings(Speculation::Head, 3)).unwrap_err();

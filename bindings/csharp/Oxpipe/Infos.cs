@@ -114,7 +114,8 @@ namespace Oxpipe
         /// <summary>The most tokens that a sequence may have; 0 if the package does not say.</summary>
         public long ContextLength { get; }
 
-        /// <summary>Bytes of KV cache that one token takes; 0 if the graphs do not tell.</summary>
+        /// <summary>Bytes of KV cache that one token takes, with that of the package's own head that guesses; 0 if the
+        /// graphs do not tell.</summary>
         public long KvBytesPerToken { get; }
 
         public int ComponentCount { get; }
