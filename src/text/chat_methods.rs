@@ -126,7 +126,7 @@ fn of_text(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Erro
             let (mut inside, mut any) = (false, false);
             let mut good = true;
             for c in text.chars() {
-                good &= !(c.is_uppercase() && inside) && !(c.is_lowercase() && !inside);
+                good &= if inside { !c.is_uppercase() } else { !c.is_lowercase() };
                 inside = is_cased(c);
                 any |= inside;
             }

@@ -4,12 +4,12 @@
 
 tests/text/expressions.rs compares the library with it. Needs jinja2.
 
-What is known to differ, and is not here: Markup (text that is `safe` and added to other text escapes
-that), the operator % of texts, integers beyond 64 bits in JSON (they are floats), what dict views and
-ranges print, and pairs of groupby, `encode`, `isdecimal` and `translate`, urlencode, striptags, wordwrap, truncate, center, filesizeformat,
-pprint, xmlattr and random, lipsum, cycler and joiner, varargs and kwargs of macros, the test callable,
-methods that are not called, floats that ~ turns into text, arguments of dictsort by position. None where
-a list is expected is an empty list, and a generator is JSON as a list is.
+What is known to differ, and is not here: Markup (text that is `safe` escapes what is added to it), the
+operator % of texts, integers beyond 64 bits in JSON (they are floats), what dict views, ranges and pairs
+of groupby print, floats that ~ turns into text, the methods encode, isdecimal and translate, methods that
+are not called, urlencode, striptags, wordwrap, truncate, center, filesizeformat, pprint, xmlattr and
+random, lipsum, cycler and joiner, varargs and kwargs of macros, the test callable, and arguments of
+dictsort by position. None where a list is expected is an empty list, and a generator is JSON as a list is.
 """
 
 import json
