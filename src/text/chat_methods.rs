@@ -126,7 +126,11 @@ fn of_text(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Erro
             let (mut inside, mut any) = (false, false);
             let mut good = true;
             for c in text.chars() {
-                good &= if inside { !c.is_uppercase() } else { !c.is_lowercase() };
+                good &= if inside {
+                    !c.is_uppercase()
+                } else {
+                    !c.is_lowercase()
+                };
                 inside = is_cased(c);
                 any |= inside;
             }
