@@ -322,7 +322,6 @@ fn try_plan(folder: &Path, feed: Feed<'_>, plan: Plan, expected: &[i32]) -> bool
 /// Requests of a run fail: each behind the opening of the package, and every `step`-th of the opening;
 /// several at once, large ones, and all.
 fn check(folder: &Path, step: usize, feed: Feed<'_>, expected: &[i32]) {
-    let _alone = ONE_AT_A_TIME.lock();
     // What is made once and kept.
     let (tokens, _) = short_run(folder, feed);
     assert_eq!(tokens.as_deref(), Some(expected));
@@ -375,6 +374,7 @@ fn answered(prompt: &[i32]) -> Vec<i32> {
 
 #[test]
 fn of_a_run_of_tokens_it_is_an_error_or_nothing() {
+    let _alone = ONE_AT_A_TIME.lock();
     let folder = tempfile::tempdir().unwrap();
     tiny_decoder::write(folder.path());
     let prompt = [3, 5, 2];
@@ -383,6 +383,7 @@ fn of_a_run_of_tokens_it_is_an_error_or_nothing() {
 
 #[test]
 fn of_encoding_a_text_it_is_an_error_or_nothing() {
+    let _alone = ONE_AT_A_TIME.lock();
     const TOKENIZER: &str = r#"{
       "version": "1.0",
       "added_tokens": [
@@ -431,6 +432,7 @@ fn wav(samples: &[i16]) -> Vec<u8> {
 
 #[test]
 fn of_decoding_images_and_sound_it_is_an_error_or_nothing() {
+    let _alone = ONE_AT_A_TIME.lock();
     let folder = tempfile::tempdir().unwrap();
     models::write_media_package(folder.path());
     // Its largest sample, a half, adds four to each token.
