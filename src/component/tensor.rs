@@ -260,6 +260,8 @@ pub struct AlignedBytes {
     ptr: NonNull<u8>,
     len: usize,
     capacity: usize,
+    /// Where the allocation begins, see [`Self::layout`].
+    allocated: NonNull<u8>,
     /// What it counts for, see [`MemoryAccount`](super::MemoryAccount).
     #[cfg_attr(
         not(feature = "native"),
@@ -276,8 +278,23 @@ impl AlignedBytes {
         ptr: NonNull::new(std::ptr::without_provenance_mut(Self::ALIGN)).unwrap(),
         len: 0,
         capacity: 0,
+        allocated: NonNull::dangling(),
         charge: None,
     };
+
+    /// From this many bytes on the system has zeros at hand.
+    const LARGE: usize = 128 << 10;
+
+    /// What is allocated. An allocator writes the zeros itself where it must align them; a large block
+    /// that is not aligned is taken from pages that the system gives as zeros once they are touched,
+    /// and so has room to begin later.
+    fn layout(capacity: usize) -> Option<Layout> {
+        let layout = match capacity < Self::LARGE {
+            true => Layout::from_size_align(capacity, Self::ALIGN),
+            false => Layout::from_size_align(capacity.checked_add(Self::ALIGN)?, align_of::<usize>()),
+        };
+        layout.ok()
+    }
 
     /// `len` zero bytes, or an error if the allocator has no such room.
     pub fn try_zeroed(len: usize) -> Result<Self, TensorError> {
@@ -285,21 +302,45 @@ impl AlignedBytes {
             return Ok(Self::EMPTY);
         }
         let refused = TensorError::OutOfMemory { bytes: len as u64 };
-        let Ok(layout) = Layout::from_size_align(len, Self::ALIGN) else {
+        let Some(layout) = Self::layout(len) else {
             return Err(refused);
         };
         let Ok(charge) = Charge::of_entered(len) else {
             return Err(refused);
         };
         // SAFETY: the layout has a non-zero size.
-        let ptr = crate::reserve::fallible(|| unsafe { std::alloc::alloc_zeroed(layout) });
-        let ptr = NonNull::new(ptr).ok_or(refused)?;
+        let allocated = crate::reserve::fallible(|| unsafe { std::alloc::alloc_zeroed(layout) });
+        let allocated = NonNull::new(allocated).ok_or(refused)?;
+        let before = allocated.addr().get().next_multiple_of(Self::ALIGN) - allocated.addr().get();
+        // SAFETY: nothing where the allocation is aligned, and less than the room beyond `len` that it
+        // has where it is not.
+        let ptr = unsafe { allocated.add(before) };
         Ok(AlignedBytes {
             ptr,
             len,
             capacity: len,
+            allocated,
             charge,
         })
+    }
+
+    /// Says that all of it will be written at once: the system may give large pages, which takes a
+    /// small part of the time that as much in small ones takes.
+    #[cfg(feature = "native")]
+    pub(crate) fn expect_writes(&mut self) {
+        // A multiple of every size of a page; what is at the ends may share pages with other blocks.
+        #[cfg(target_os = "linux")]
+        {
+            const PAGE: usize = 64 << 10;
+            let start = self.ptr.addr().get().next_multiple_of(PAGE);
+            let end = (self.ptr.addr().get() + self.capacity) / PAGE * PAGE;
+            if start < end {
+                let first = self.ptr.as_ptr().with_addr(start).cast();
+                // SAFETY: the range is of this allocation, and what is in it stays. Only advice: a
+                // system that does not take it goes on with small pages.
+                let _ = unsafe { libc::madvise(first, end - start, libc::MADV_HUGEPAGE) };
+            }
+        }
     }
 
     /// A copy of `bytes`, or an error if the allocator has no such room.
@@ -355,11 +396,10 @@ unsafe impl Sync for AlignedBytes {}
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
         if self.capacity != 0 {
-            // SAFETY: `try_zeroed` allocated with exactly this layout, so it is a valid one,
-            // and nobody else frees it.
-            unsafe {
-                let layout = Layout::from_size_align_unchecked(self.capacity, Self::ALIGN);
-                std::alloc::dealloc(self.ptr.as_ptr(), layout);
+            // `try_zeroed` has had it.
+            if let Some(layout) = Self::layout(self.capacity) {
+                // SAFETY: `try_zeroed` allocated with exactly this layout, and nobody else frees it.
+                unsafe { std::alloc::dealloc(self.allocated.as_ptr(), layout) };
             }
         }
     }

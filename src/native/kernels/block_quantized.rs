@@ -25,6 +25,24 @@ pub(super) fn unpack(bytes: &[u8], bits: usize, i: usize) -> u8 {
     ((pair >> shift) & ((1 << bits) - 1)) as u8
 }
 
+/// The first elements of packed bytes; behind the last, zeros.
+pub(super) fn unpack_all(bytes: &[u8], bits: usize, to: &mut [u8]) {
+    match bits {
+        8 => {
+            let (to, rest) = to.split_at_mut(to.len().min(bytes.len()));
+            to.copy_from_slice(&bytes[..to.len()]);
+            rest.fill(0);
+        }
+        4 => split::<2>(bytes, to),
+        2 => split::<4>(bytes, to),
+        bits => {
+            for (i, to) in to.iter_mut().enumerate() {
+                *to = unpack(bytes, bits, i);
+            }
+        }
+    }
+}
+
 /// Bytes of `len` packed elements.
 pub(super) fn packed_len(len: usize, bits: usize) -> Option<usize> {
     Some(len.checked_mul(bits)?.div_ceil(8))
@@ -66,6 +84,13 @@ impl<T: Number> BlockQuantized<'_, T> {
         unpack(&points[row * row_bytes..][..row_bytes], self.bits, block)
     }
 
+    /// Packed zero points of a row, from a block on.
+    pub fn packed_points(&self, points: &[u8], row: usize, block: usize, to: &mut [u8]) {
+        for (i, to) in to.iter_mut().enumerate() {
+            *to = self.packed_point(points, row, block + i);
+        }
+    }
+
     fn zero_point(&self, row: usize, block: usize) -> T::Wide {
         let whole = |q: u8| T::Wide::from_f64(f64::from(q));
         match self.zero_points {
@@ -86,21 +111,11 @@ impl<T: Number> BlockQuantized<'_, T> {
     /// behind the last.
     pub fn codes(&self, row: usize, from: usize, to: &mut [u8]) {
         let bytes = &self.data[row * self.row_bytes..][..self.row_bytes];
-        let bytes = bytes.get(from * self.bits / 8..).unwrap_or_default();
-        match self.bits {
-            8 => {
-                let (to, rest) = to.split_at_mut(to.len().min(bytes.len()));
-                to.copy_from_slice(&bytes[..to.len()]);
-                rest.fill(0);
-            }
-            4 => split::<2>(bytes, to),
-            2 => split::<4>(bytes, to),
-            bits => {
-                for (i, to) in to.iter_mut().enumerate() {
-                    *to = unpack(bytes, bits, i);
-                }
-            }
-        }
+        unpack_all(
+            bytes.get(from * self.bits / 8..).unwrap_or_default(),
+            self.bits,
+            to,
+        );
     }
 
     /// Writes a row's first elements, as many as there is room for.

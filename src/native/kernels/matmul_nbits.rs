@@ -248,13 +248,18 @@ impl MatMulNBits {
         };
         let blocks = stored.blocks;
         let float = |x: T| x.widen().to_f64() as f32;
-        let whole = |row: usize, block: usize| match stored.zero_points {
-            ZeroPoints::Packed(points) => stored.packed_point(points, row, block),
-            _ => 0,
+        let copy = |from: &[T], row: usize, block: usize, to: &mut [f32]| {
+            for (to, x) in to.iter_mut().zip(&from[row * blocks + block..]) {
+                *to = float(*x);
+            }
         };
-        let floats = |row: usize, block: usize| match stored.zero_points {
-            ZeroPoints::Float(points) => float(points[row * blocks + block]),
-            _ => 0.0,
+        let whole = |row: usize, block: usize, to: &mut [u8]| match stored.zero_points {
+            ZeroPoints::Packed(points) => stored.packed_points(points, row, block, to),
+            _ => to.fill(0),
+        };
+        let floats = |row: usize, block: usize, to: &mut [f32]| match stored.zero_points {
+            ZeroPoints::Float(points) => copy(points, row, block, to),
+            _ => to.fill(0.0),
         };
         let give_back = cx.give_back();
         let source = Source {
@@ -262,8 +267,8 @@ impl MatMulNBits {
             n: self.n,
             k: self.k,
             block_size: self.block_size,
-            codes: SourceCodes::Rows(&|row, to| stored.codes(row, 0, to)),
-            scale: &|row, block| float(stored.scales[row * blocks + block]),
+            codes: SourceCodes::Stored(stored.data, stored.row_bytes),
+            scales: &|row, block, to| copy(stored.scales, row, block, to),
             points: match stored.zero_points {
                 ZeroPoints::Packed(_) => SourcePoints::Whole(&whole),
                 ZeroPoints::Float(_) => SourcePoints::Float(&floats),

@@ -270,15 +270,16 @@ impl MoE {
         let place = |at: usize| Some((at / padded, at % padded)).filter(|&(_, row)| row < rows);
         let float = |x: T| x.widen().to_f64() as f32;
         let stored = |at: usize| place(at).map(|(expert, row)| expert * rows + row);
-        let point_of_row = |at: usize, _: usize| match (place(at), row_points) {
+        let points_of_row = |at: usize, _: usize, to: &mut [u8]| match (place(at), row_points) {
             (Some((expert, row)), Some((points, bytes))) => {
-                unpack(&points[expert * bytes..], blocks.bits, row)
+                to.fill(unpack(&points[expert * bytes..], blocks.bits, row));
             }
-            _ => 0,
+            _ => to.fill(0),
         };
-        let point_of_block = |at: usize, block: usize| match (stored(at), blocks.zero_points) {
-            (Some(at), ZeroPoints::Packed(points)) => blocks.packed_point(points, at, block),
-            _ => 0,
+        let points_of_blocks = |at: usize, block: usize, to: &mut [u8]| match (stored(at), blocks.zero_points)
+        {
+            (Some(at), ZeroPoints::Packed(points)) => blocks.packed_points(points, at, block, to),
+            _ => to.fill(0),
         };
         let give_back = cx.give_back();
         let source = Source {
@@ -290,10 +291,16 @@ impl MoE {
                 Some(at) => blocks.codes(at, 0, to),
                 None => to.fill(0),
             }),
-            scale: &|at, block| stored(at).map_or(0.0, |at| float(blocks.scales[at * blocks.blocks + block])),
+            scales: &|at, block, to| match stored(at) {
+                Some(at) => {
+                    let scales = &blocks.scales[at * blocks.blocks + block..];
+                    to.iter_mut().zip(scales).for_each(|(to, x)| *to = float(*x));
+                }
+                None => to.fill(0.0),
+            },
             points: match (row_points, blocks.zero_points) {
-                (Some(_), _) => SourcePoints::Whole(&point_of_row),
-                (None, ZeroPoints::Packed(_)) => SourcePoints::Whole(&point_of_block),
+                (Some(_), _) => SourcePoints::Whole(&points_of_row),
+                (None, ZeroPoints::Packed(_)) => SourcePoints::Whole(&points_of_blocks),
                 (None, _) => SourcePoints::Middle,
             },
             groups: None,

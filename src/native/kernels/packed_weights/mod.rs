@@ -30,6 +30,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod dense;
+mod lanes;
 mod layout;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod neon;

@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::super::block_quantized::unpack_all;
 use super::OutOfMemory;
 use super::array::Array;
+use super::lanes;
 use super::layout::{Arithmetic, COLUMNS, Format, PackedWeights, Points};
 use crate::component::AlignedBytes;
 use crate::native::element::Element;
@@ -22,8 +24,8 @@ pub struct Source<'a> {
     pub k: usize,
     pub block_size: usize,
     pub codes: SourceCodes<'a>,
-    /// The scale of a row and block.
-    pub scale: &'a (dyn Fn(usize, usize) -> f32 + Sync),
+    /// Writes the scales of a row from a block on.
+    pub scales: &'a (dyn Fn(usize, usize, &mut [f32]) + Sync),
     pub points: SourcePoints<'a>,
     /// The block of each element, where it is not its place divided by the size.
     pub groups: Option<&'a [i32]>,
@@ -34,19 +36,21 @@ pub struct Source<'a> {
 /// Codes of W.
 #[derive(Clone, Copy)]
 pub enum SourceCodes<'a> {
+    /// Packed into bytes as in `block_quantized`, so many for each row.
+    Stored(&'a [u8], usize),
     /// Writes those of a row, `k` of them.
     Rows(&'a (dyn Fn(usize, &mut [u8]) + Sync)),
     /// [K, N]: a byte for each element, of which the bits of the second are flipped. Of one block.
     Transposed(&'a [u8], u8),
 }
 
-/// Zero points of a row and block.
+/// Zero points: writes those of a row from a block on.
 #[derive(Clone, Copy)]
 pub enum SourcePoints<'a> {
     /// The middle of the range.
     Middle,
-    Whole(&'a (dyn Fn(usize, usize) -> u8 + Sync)),
-    Float(&'a (dyn Fn(usize, usize) -> f32 + Sync)),
+    Whole(&'a (dyn Fn(usize, usize, &mut [u8]) + Sync)),
+    Float(&'a (dyn Fn(usize, usize, &mut [f32]) + Sync)),
 }
 
 impl<'a> Source<'a> {
@@ -59,7 +63,7 @@ impl<'a> Source<'a> {
             k,
             block_size: k.max(1),
             codes: SourceCodes::Transposed(codes, bits),
-            scale: &|_, _| 1.0,
+            scales: &|_, _, to| to.fill(1.0),
             points: SourcePoints::Middle,
             groups: None,
             done: &|_| {},
@@ -85,7 +89,9 @@ fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>, OutOfMemory> {
 
 /// Room for an array, all zeros.
 fn zeroed(bytes: usize) -> Result<AlignedBytes, OutOfMemory> {
-    AlignedBytes::try_zeroed(bytes).map_err(|_| OutOfMemory { bytes })
+    let mut room = AlignedBytes::try_zeroed(bytes).map_err(|_| OutOfMemory { bytes })?;
+    room.expect_writes();
+    Ok(room)
 }
 
 /// The elements of each block, in the order of K, and the group that each block belongs to.
@@ -284,11 +290,30 @@ impl Filling<'_> {
         let (format, depth) = (packed.format, packed.depth());
         let first = panel * COLUMNS;
         let columns = COLUMNS.min(packed.n - first);
+        if self.codes_at_once(packed, first..first + columns, to) {
+            return;
+        }
         // Sign extension is of the format's width, not of the code's.
         let mask = ((1u16 << format.bits()) - 1) as u8;
         let stored = |code: u8| code.wrapping_sub(self.flip) & mask;
-        rows.fill(0);
+        let mut place_row = |column: usize, codes: &dyn Fn(usize, &mut [u8])| {
+            codes(first + column, row);
+            row.iter_mut().for_each(|code| *code = stored(*code));
+            place(row, packed, &mut rows[column * depth..][..depth]);
+        };
         match self.source.codes {
+            SourceCodes::Stored(codes, row_bytes) => {
+                for column in 0..columns {
+                    place_row(column, &|row, to| {
+                        unpack_all(&codes[row * row_bytes..][..row_bytes], self.source.bits, to);
+                    });
+                }
+            }
+            SourceCodes::Rows(codes) => {
+                for column in 0..columns {
+                    place_row(column, codes);
+                }
+            }
             SourceCodes::Transposed(codes, bits) => {
                 for (i, line) in codes.chunks_exact(packed.n).enumerate().take(packed.k) {
                     for (column, code) in line[first..][..columns].iter().enumerate() {
@@ -296,14 +321,8 @@ impl Filling<'_> {
                     }
                 }
             }
-            SourceCodes::Rows(codes) => {
-                for (column, to) in rows.chunks_exact_mut(depth.max(1)).enumerate().take(columns) {
-                    codes(first + column, row);
-                    row.iter_mut().for_each(|code| *code = stored(*code));
-                    place(row, packed, to);
-                }
-            }
         }
+        rows[columns * depth..].fill(0);
         match format {
             Format::Crumbs => interleave::<4, 4>(rows, depth, to),
             Format::Nibbles => interleave::<4, 2>(rows, depth, to),
@@ -313,40 +332,80 @@ impl Filling<'_> {
         }
     }
 
+    /// The same without a byte for each code on the way, where codes are stored as wide as they are
+    /// packed, in their order, and fill whole steps; whether they are.
+    fn codes_at_once(&self, packed: &PackedWeights, rows: Range<usize>, to: &mut [u8]) -> bool {
+        let format = packed.format;
+        let in_order = packed.order.is_none() && packed.block_size == packed.block_len;
+        let fits = rows.len() == COLUMNS && packed.k.is_multiple_of(format.step());
+        if !in_order || !fits || self.source.bits != format.bits() {
+            return false;
+        }
+        match self.source.codes {
+            SourceCodes::Stored(codes, row_bytes) => {
+                let used = packed.k * format.bits() / 8;
+                let rows = std::array::from_fn(|row| &codes[(rows.start + row) * row_bytes..][..used]);
+                lanes::of_rows(format, rows, self.flip, to)
+            }
+            SourceCodes::Transposed(codes, bits) => {
+                let lines = codes.chunks_exact(packed.n).take(packed.k);
+                lanes::of_lines(
+                    format,
+                    lines.map(|line| &line[rows.clone()]),
+                    bits ^ self.flip,
+                    to,
+                )
+            }
+            SourceCodes::Rows(_) => false,
+        }
+    }
+
     fn scales(&self, packed: &PackedWeights, panel: usize, to: &mut [f32]) {
-        self.for_each_block(packed, panel, to, |row, group| (self.source.scale)(row, group));
+        self.of_blocks(packed, panel, to, self.source.scales);
     }
 
     fn points(&self, packed: &PackedWeights, panel: usize, to: &mut [u8]) {
         match self.source.points {
             SourcePoints::Middle => {}
-            SourcePoints::Whole(point) => {
-                self.for_each_block(packed, panel, elements_mut::<i8>(to), |row, group| {
-                    (i16::from(point(row, group)) - i16::from(self.flip)) as i8
-                });
-            }
-            SourcePoints::Float(point) => {
-                self.for_each_block(packed, panel, elements_mut::<f32>(to), |row, group| {
-                    point(row, group) - f32::from(self.flip)
+            SourcePoints::Whole(points) => self.of_blocks(packed, panel, to, &|row, block, to| {
+                points(row, block, to);
+                to.iter_mut()
+                    .for_each(|point| *point = point.wrapping_sub(self.flip));
+            }),
+            SourcePoints::Float(points) => {
+                let to = elements_mut::<f32>(to);
+                self.of_blocks(packed, panel, to, &|row, block, to| {
+                    points(row, block, to);
+                    to.iter_mut().for_each(|point| *point -= f32::from(self.flip));
                 });
             }
         }
     }
 
-    /// Writes what there is of every column and block of a panel.
-    fn for_each_block<T>(
+    /// Writes what there is of every column and block of a panel; `values` writes that of a row from
+    /// a block on.
+    fn of_blocks<T: Copy + Default>(
         &self,
         packed: &PackedWeights,
         panel: usize,
         to: &mut [T],
-        value: impl Fn(usize, usize) -> T,
+        values: &dyn Fn(usize, usize, &mut [T]),
     ) {
+        const AT_ONCE: usize = 32;
         let first = panel * COLUMNS;
         let columns = COLUMNS.min(packed.n - first);
-        for (block, to) in to.chunks_exact_mut(COLUMNS).enumerate() {
+        let at_once = if self.groups.is_some() { 1 } else { AT_ONCE };
+        let mut rows = [[T::default(); AT_ONCE]; COLUMNS];
+        for (part, to) in to.chunks_mut(COLUMNS * at_once).enumerate() {
+            let (block, count) = (part * at_once, to.len() / COLUMNS);
             let group = self.groups.as_ref().map_or(block, |groups| groups[block]);
-            for (column, to) in to.iter_mut().enumerate().take(columns) {
-                *to = value(first + column, group);
+            for (column, row) in rows.iter_mut().enumerate().take(columns) {
+                values(first + column, group, &mut row[..count]);
+            }
+            for (block, to) in to.chunks_exact_mut(COLUMNS).enumerate() {
+                for (to, row) in to.iter_mut().zip(&rows).take(columns) {
+                    *to = row[block];
+                }
             }
         }
     }

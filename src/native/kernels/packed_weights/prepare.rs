@@ -42,7 +42,7 @@ fn numbers(source: &Source<'_>, arithmetic: Arithmetic) -> [u64; 7] {
         Arithmetic::Words => 2,
     };
     let codes = match source.codes {
-        SourceCodes::Rows(_) => 0,
+        SourceCodes::Stored(..) | SourceCodes::Rows(_) => 0,
         SourceCodes::Transposed(_, bits) => 1 << 8 | u64::from(bits),
     };
     let points = match source.points {

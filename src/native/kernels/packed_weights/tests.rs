@@ -79,16 +79,22 @@ impl Case {
     fn pack(&self, arithmetic: Arithmetic) -> PackedWeights {
         let blocks = self.k.div_ceil(self.block_size);
         let codes = |row: usize, to: &mut [u8]| to.copy_from_slice(&self.codes[row * self.k..][..self.k]);
-        let scale = |row: usize, block: usize| self.scales[row * blocks + block];
-        let whole = |row: usize, block: usize| self.whole[row * blocks + block];
-        let float = |row: usize, block: usize| self.float[row * blocks + block];
+        let scales = |row: usize, block: usize, to: &mut [f32]| {
+            to.copy_from_slice(&self.scales[row * blocks + block..][..to.len()]);
+        };
+        let whole = |row: usize, block: usize, to: &mut [u8]| {
+            to.copy_from_slice(&self.whole[row * blocks + block..][..to.len()]);
+        };
+        let float = |row: usize, block: usize, to: &mut [f32]| {
+            to.copy_from_slice(&self.float[row * blocks + block..][..to.len()]);
+        };
         let source = Source {
             bits: self.bits,
             n: self.n,
             k: self.k,
             block_size: self.block_size,
             codes: SourceCodes::Rows(&codes),
-            scale: &scale,
+            scales: &scales,
             points: match self.points {
                 0 => SourcePoints::Middle,
                 1 => SourcePoints::Whole(&whole),
@@ -395,16 +401,22 @@ fn weights_are_their_arrays_again() {
         let case = Case::new((bits, 50, 70), 16, points, grouped);
         let blocks = case.k.div_ceil(case.block_size);
         let codes = |row: usize, to: &mut [u8]| to.copy_from_slice(&case.codes[row * case.k..][..case.k]);
-        let scale = |row: usize, block: usize| case.scales[row * blocks + block];
-        let whole = |row: usize, block: usize| case.whole[row * blocks + block];
-        let float = |row: usize, block: usize| case.float[row * blocks + block];
+        let scales = |row: usize, block: usize, to: &mut [f32]| {
+            to.copy_from_slice(&case.scales[row * blocks + block..][..to.len()]);
+        };
+        let whole = |row: usize, block: usize, to: &mut [u8]| {
+            to.copy_from_slice(&case.whole[row * blocks + block..][..to.len()]);
+        };
+        let float = |row: usize, block: usize, to: &mut [f32]| {
+            to.copy_from_slice(&case.float[row * blocks + block..][..to.len()]);
+        };
         let source = Source {
             bits,
             n: case.n,
             k: case.k,
             block_size: case.block_size,
             codes: SourceCodes::Rows(&codes),
-            scale: &scale,
+            scales: &scales,
             points: [
                 SourcePoints::Middle,
                 SourcePoints::Whole(&whole),
@@ -432,6 +444,65 @@ fn weights_are_their_arrays_again() {
                 };
                 let none = PackedWeights::of_arrays(&source, arithmetic, arrays).expect("memory");
                 assert!(none.is_none(), "array {wrong}");
+            }
+        }
+    }
+}
+
+/// `codes` of `bits` bits each, from the lowest bit on.
+fn stored(codes: &[u8], bits: usize) -> Vec<u8> {
+    let mut bytes = vec![0; (codes.len() * bits).div_ceil(8)];
+    for (i, code) in codes.iter().enumerate() {
+        for bit in 0..bits {
+            bytes[(i * bits + bit) / 8] |= (code >> bit & 1) << ((i * bits + bit) % 8);
+        }
+    }
+    bytes
+}
+
+#[test]
+fn stored_codes_are_packed_as_codes_of_rows_are() {
+    for bits in 2..=8 {
+        for (n, k, block_size) in [
+            (16, 32, 32),
+            (50, 96, 32),
+            (33, 144, 16),
+            (35, 200, 64),
+            (20, 77, 32),
+            (16, 8, 32),
+            (16, 24, 32),
+        ] {
+            let case = Case::new((bits, n, k), block_size, 0, false);
+            let row_bytes = k.div_ceil(block_size) * block_size / 8 * bits;
+            let mut data = Vec::new();
+            for row in case.codes.chunks_exact(k) {
+                let mut row = stored(row, bits);
+                // What is behind the last of a row is not to be read.
+                row.resize(row_bytes, 0xff);
+                data.extend(row);
+            }
+            for arithmetic in [Arithmetic::Float, Arithmetic::Integer] {
+                let of_rows = case.pack(arithmetic);
+                let source = Source {
+                    bits,
+                    n,
+                    k,
+                    block_size,
+                    codes: SourceCodes::Stored(&data, row_bytes),
+                    scales: &|row, block, to| {
+                        let blocks = k.div_ceil(block_size);
+                        to.copy_from_slice(&case.scales[row * blocks + block..][..to.len()]);
+                    },
+                    points: SourcePoints::Middle,
+                    groups: None,
+                    done: &|_| {},
+                };
+                let packed = PackedWeights::pack(&source, arithmetic, &Workers::alone()).expect("memory");
+                assert_eq!(
+                    packed.arrays(),
+                    of_rows.arrays(),
+                    "{bits} bits, {n} by {k}, {arithmetic:?}"
+                );
             }
         }
     }
