@@ -16,6 +16,11 @@ mod threads;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use oxpipe_test_support::counting_allocator::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, default: u64| match arguments.get(at).map(|text| text.parse::<u64>()) {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use oxpipe::component::RunControl;
+use oxpipe_test_support::counting_allocator::live_bytes;
 
 use super::answers::{Failure, Way, questions};
 use super::{Random, package};
@@ -34,8 +35,9 @@ pub fn run(time: Duration) -> Result<(), Failure> {
             next += interval;
             let Resident { all, anonymous, file } = Resident::now()?;
             println!(
-                "{:5} s: {all} KiB resident, {anonymous} of memory and {file} of files; {answers} answers",
-                start.elapsed().as_secs()
+                "{:5} s: {all} KiB resident, {anonymous} of memory and {file} of files; {} bytes allocated; {answers} answers",
+                start.elapsed().as_secs(),
+                live_bytes()
             );
             first.get_or_insert(all);
             most = most.max(all);
