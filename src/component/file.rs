@@ -53,11 +53,26 @@ impl std::fmt::Debug for FileBytes {
     }
 }
 
+/// What tells a file from others, whatever they are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileIdentity {
+    device: u64,
+    inode: u64,
+}
+
+impl FileIdentity {
+    pub fn of(metadata: &std::fs::Metadata) -> Self {
+        FileIdentity {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
+}
+
 /// Which file it is, and what changes when somebody writes to it or cuts it off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
-    device: u64,
-    inode: u64,
+    file: FileIdentity,
     len: u64,
     modified: Option<SystemTime>,
 }
@@ -65,16 +80,10 @@ struct Stamp {
 impl Stamp {
     fn of(metadata: &std::fs::Metadata) -> Self {
         Stamp {
-            device: metadata.dev(),
-            inode: metadata.ino(),
+            file: FileIdentity::of(metadata),
             len: metadata.len(),
             modified: metadata.modified().ok(),
         }
-    }
-
-    #[cfg(feature = "native")]
-    fn is_same_file(&self, other: &Stamp) -> bool {
-        (self.device, self.inode) == (other.device, other.inode)
     }
 }
 
@@ -130,7 +139,7 @@ impl MappedFile {
             return Ok(());
         };
         let (seen, now) = (self.seen, Stamp::of(&metadata));
-        if now == seen || !now.is_same_file(&seen) {
+        if now == seen || now.file != seen.file {
             return Ok(());
         }
         Err(io::Error::new(

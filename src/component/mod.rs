@@ -33,10 +33,9 @@ pub use copies::{copied_bytes, count_copy, written_cache_bytes};
 pub use dtype::DataType;
 pub use error::{ComponentError, ComponentErrorKind};
 pub(crate) use file::map_regular;
-#[cfg(any(feature = "native", feature = "ort"))]
+pub(crate) use file::{FileIdentity, TEXT_LIMIT, TOKENIZER_LIMIT, check_size, open_regular, read_regular};
 #[cfg(feature = "native")]
 pub(crate) use file::{MappedFile, read_whole};
-pub(crate) use file::{TEXT_LIMIT, TOKENIZER_LIMIT, check_size, open_regular, read_regular};
 pub use io::{ComponentIo, Dim, Port, PortType};
 pub use memory::{Charge, EnteredAccount, MemoryAccount, Refused};
 pub(crate) use session::check_value;

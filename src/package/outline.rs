@@ -1,12 +1,10 @@
 use std::collections::{BTreeSet, HashSet};
-use std::fs::Metadata;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::component::{
-    Charge, ComponentError, ComponentErrorKind, ComponentIo, DataType, Dim, LocationError, MemoryAccount,
-    ModelSource, Port, PortType, locate, open_regular,
+    Charge, ComponentError, ComponentErrorKind, ComponentIo, DataType, Dim, FileIdentity, LocationError,
+    MemoryAccount, ModelSource, Port, PortType, locate, open_regular,
 };
 
 /// What can be told of a model file without loading it: its size, its external data and
@@ -25,17 +23,11 @@ pub(crate) struct ModelOutline {
     pub io: ComponentIo,
 }
 
-/// What tells a file from others: device and inode, or, of one in memory, where it is.
+/// What tells a file from others; of one in memory, where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FileId {
-    Disk(u64, u64),
+    Disk(FileIdentity),
     Memory(usize),
-}
-
-impl FileId {
-    fn of(metadata: &Metadata) -> Self {
-        FileId::Disk(metadata.dev(), metadata.ino())
-    }
 }
 
 impl ModelOutline {
@@ -91,12 +83,12 @@ impl ModelOutline {
             ModelSource::File { path, root } => {
                 let file = open_regular(path)?;
                 let metadata = file.metadata()?;
-                let (id, len) = (FileId::of(&metadata), metadata.len());
+                let (id, len) = (FileId::Disk(FileIdentity::of(&metadata)), metadata.len());
                 let scan = scan_model(&mut BufReader::with_capacity(1 << 16, file), len)?;
                 let mut files = vec![(id, len)];
                 for found in external_files(&scan.external, path, root)? {
                     let metadata = open_regular(&found)?.metadata()?;
-                    files.push((FileId::of(&metadata), metadata.len()));
+                    files.push((FileId::Disk(FileIdentity::of(&metadata)), metadata.len()));
                 }
                 Ok(scan.outline(files))
             }

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use super::file::{ALIGN, CHECKED, ENTRY, HEADER, MAGIC, check, check_of_head, maker};
 use super::{Arrays, Key};
+use crate::component::FileIdentity;
 use crate::native::workers::Workers;
 
 /// Whether it was written: not if another process is writing it.
@@ -58,7 +59,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     }
     // Between opening and locking it may have got its final name, which others map.
     let is_same =
-        fs::symlink_metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == (ours.dev(), ours.ino()));
+        fs::symlink_metadata(path).is_ok_and(|now| FileIdentity::of(&now) == FileIdentity::of(&ours));
     Ok(is_same.then_some(file))
 }
 
