@@ -100,9 +100,9 @@ impl SessionObject {
             files.map(|account| ModelOutline::charge(account, &mut HashSet::new(), &options.name, source));
         let files = files.transpose()?;
         let opened = {
-            let _entered = enter(account.as_ref());
+            let _entered = EnteredAccount::of(account.as_ref());
             let opened = runtime.open_component(&options.name, source, &component_options);
-            opened.map_err(|error| explained(account.as_ref(), error))?
+            opened.map_err(|error| MemoryAccount::explain_of(account.as_ref(), error))?
         };
         cancel::check(control)?;
         let io = opened.session.io();
@@ -138,12 +138,12 @@ impl SessionObject {
 
     /// Charges what this thread makes to the session, until the guard is dropped.
     pub fn enter(&self) -> EnteredAccount {
-        enter(self.account.as_ref())
+        EnteredAccount::of(self.account.as_ref())
     }
 
     /// The failure of a run: late, or for want of memory, with the option that says so.
     pub fn failed(&self, error: ComponentError) -> Failure {
-        self.late(explained(self.account.as_ref(), error))
+        self.late(MemoryAccount::explain_of(self.account.as_ref(), error))
     }
 
     /// Waits for this call's turn, but not longer than `control` allows.
@@ -158,20 +158,6 @@ impl SessionObject {
             }
             cancel::check(control).map_err(|failure| self.late(failure))?;
         }
-    }
-}
-
-fn enter(account: Option<&MemoryAccount>) -> EnteredAccount {
-    match account {
-        Some(account) => account.enter(),
-        None => EnteredAccount::new(None),
-    }
-}
-
-fn explained(account: Option<&MemoryAccount>, error: ComponentError) -> ComponentError {
-    match account {
-        Some(account) => account.explain(error),
-        None => error,
     }
 }
 

@@ -97,6 +97,14 @@ impl MemoryAccount {
         }
     }
 
+    /// [`explain`](Self::explain) of the account that something's memory counts for, if it is limited.
+    pub(crate) fn explain_of(account: Option<&Self>, error: ComponentError) -> ComponentError {
+        match account {
+            Some(account) => account.explain(error),
+            None => error,
+        }
+    }
+
     /// What [`explain`](Self::explain) says in place of an error, if that was this account's limit.
     pub fn explanation(&self, error: &ComponentErrorKind) -> Option<ComponentErrorKind> {
         match error {
@@ -176,6 +184,15 @@ pub struct EnteredAccount {
 }
 
 impl EnteredAccount {
+    /// [Enters](MemoryAccount::enter) the account that something's memory counts for, if it is limited,
+    /// or leaves the one that the thread is in.
+    pub(crate) fn of(account: Option<&MemoryAccount>) -> Self {
+        match account {
+            Some(account) => account.enter(),
+            None => EnteredAccount::new(None),
+        }
+    }
+
     /// Enters an account, or leaves the one that the thread is in.
     pub(crate) fn new(account: Option<MemoryAccount>) -> Self {
         let before = ENTERED.try_with(|entered| entered.replace(account));

@@ -135,10 +135,7 @@ impl LoadedModel {
                 differing.display(&self.usual.graph.io)
             ),
         })?;
-        let _entered = match &self.account {
-            Some(account) => account.enter(),
-            None => EnteredAccount::new(None),
-        };
+        let _entered = EnteredAccount::of(self.account.as_ref());
         // Only read: the file is for the usual graph, whose weights are mostly the same.
         let file = self.packed_cache.file.clone();
         let mut store = file.map(|file| Store::at(file, &self.options.workers));

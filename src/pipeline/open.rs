@@ -83,7 +83,8 @@ pub struct Estimate {
     /// Bytes of weights, all components.
     pub weight_bytes: u64,
     /// Bytes of KV that each token of a run takes, where the declared dims tell, with that of
-    /// the package's own head that guesses. (A run holds twice as much: what there is, and what a step makes of it.)
+    /// the package's own head that guesses. (A run holds twice as much: what there is, and what
+    /// a step makes of it.)
     pub kv_bytes_per_token: Option<u64>,
 }
 
@@ -207,15 +208,9 @@ impl Pipeline {
                 charges.push(ModelOutline::charge(account, &mut counted, name, &model)?);
             }
             let mut component = {
-                let _entered = match &account {
-                    Some(account) => account.enter(),
-                    None => EnteredAccount::new(None),
-                };
+                let _entered = EnteredAccount::of(account.as_ref());
                 let opened = runtime.open_component(name, &model, &component_options);
-                opened.map_err(|error| match &account {
-                    Some(account) => account.explain(error),
-                    None => error,
-                })?
+                opened.map_err(|error| MemoryAccount::explain_of(account.as_ref(), error))?
             };
             models.push(identity::of_model(&model).map_err(|error| outline_error(name, &model, error))?);
             if asked.choice != BackendChoice::Auto {

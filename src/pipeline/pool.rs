@@ -174,17 +174,14 @@ impl Pool {
 
     /// Charges what this thread makes to the run, until the guard is dropped.
     pub(super) fn enter(&self) -> EnteredAccount {
-        match &self.account {
-            Some(account) => account.enter(),
-            None => EnteredAccount::new(None),
-        }
+        EnteredAccount::of(self.account.as_ref())
     }
 
     /// An error for want of memory, with the limit if that was the reason.
     pub(super) fn explained(&self, error: PipelineError) -> PipelineError {
-        match (error, &self.account) {
-            (PipelineError::Component(error), Some(account)) => account.explain(error).into(),
-            (error, _) => error,
+        match error {
+            PipelineError::Component(error) => MemoryAccount::explain_of(self.account.as_ref(), error).into(),
+            error => error,
         }
     }
 
