@@ -91,6 +91,13 @@ impl<T: Number> BlockQuantized<'_, T> {
         }
     }
 
+    /// Scales, or zero points that are floats, of a row from a block on.
+    pub fn floats(&self, values: &[T], row: usize, block: usize, to: &mut [f32]) {
+        for (to, value) in to.iter_mut().zip(&values[row * self.blocks + block..]) {
+            *to = value.widen().to_f64() as f32;
+        }
+    }
+
     fn zero_point(&self, row: usize, block: usize) -> T::Wide {
         let whole = |q: u8| T::Wide::from_f64(f64::from(q));
         match self.zero_points {

@@ -22,7 +22,7 @@ use super::block_quantized::{BlockQuantized, ZeroPoints, packed_len};
 use super::columns::Columns;
 use super::dispatch::with_float;
 use super::epilogue::Epilogue;
-use super::number::{Float, Scalar};
+use super::number::Float;
 use super::packed_weights::{
     self, Arithmetic, PackedWeights, Records, Rows, Source, SourceCodes, SourcePoints, product,
 };
@@ -246,19 +246,12 @@ impl MatMulNBits {
         let Ok(stored) = self.weights::<T>(constant) else {
             return Ok(None);
         };
-        let blocks = stored.blocks;
-        let float = |x: T| x.widen().to_f64() as f32;
-        let copy = |from: &[T], row: usize, block: usize, to: &mut [f32]| {
-            for (to, x) in to.iter_mut().zip(&from[row * blocks + block..]) {
-                *to = float(*x);
-            }
-        };
         let whole = |row: usize, block: usize, to: &mut [u8]| match stored.zero_points {
             ZeroPoints::Packed(points) => stored.packed_points(points, row, block, to),
             _ => to.fill(0),
         };
         let floats = |row: usize, block: usize, to: &mut [f32]| match stored.zero_points {
-            ZeroPoints::Float(points) => copy(points, row, block, to),
+            ZeroPoints::Float(points) => stored.floats(points, row, block, to),
             _ => to.fill(0.0),
         };
         let give_back = cx.give_back();
@@ -268,7 +261,7 @@ impl MatMulNBits {
             k: self.k,
             block_size: self.block_size,
             codes: SourceCodes::Stored(stored.data, stored.row_bytes),
-            scales: &|row, block, to| copy(stored.scales, row, block, to),
+            scales: &|row, block, to| stored.floats(stored.scales, row, block, to),
             points: match stored.zero_points {
                 ZeroPoints::Packed(_) => SourcePoints::Whole(&whole),
                 ZeroPoints::Float(_) => SourcePoints::Float(&floats),

@@ -268,7 +268,6 @@ impl MoE {
         }
         // The expert and the row in it, if it has that row.
         let place = |at: usize| Some((at / padded, at % padded)).filter(|&(_, row)| row < rows);
-        let float = |x: T| x.widen().to_f64() as f32;
         let stored = |at: usize| place(at).map(|(expert, row)| expert * rows + row);
         let points_of_row = |at: usize, _: usize, to: &mut [u8]| match (place(at), row_points) {
             (Some((expert, row)), Some((points, bytes))) => {
@@ -292,10 +291,7 @@ impl MoE {
                 None => to.fill(0),
             }),
             scales: &|at, block, to| match stored(at) {
-                Some(at) => {
-                    let scales = &blocks.scales[at * blocks.blocks + block..];
-                    to.iter_mut().zip(scales).for_each(|(to, x)| *to = float(*x));
-                }
+                Some(at) => blocks.floats(blocks.scales, at, block, to),
                 None => to.fill(0.0),
             },
             points: match (row_points, blocks.zero_points) {
