@@ -24,7 +24,8 @@ const MAX_PROMPT: usize = 16 << 20;
 /// What they add to Jinja is here too: blocks trimmed (`trim_blocks`, `lstrip_blocks`),
 /// `break` and `continue`, `raise_exception(text)`, `strftime_now(format)` (in UTC),
 /// `tojson` that writes as Python's `json.dumps(ensure_ascii=False)`, values printed as Python
-/// prints them, Python's methods of strings, lists and dicts, and `{% generation %}` blocks, whose content is kept.
+/// prints them, Python's methods of strings, lists and dicts, and `{% generation %}` blocks,
+/// whose content is kept.
 ///
 /// A template is a file from anywhere, so what it can do is bounded: its length and that of
 /// its tags, its steps, how deep and how large its values are, and the prompt's length. It

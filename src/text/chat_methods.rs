@@ -79,8 +79,11 @@ fn of_text(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Erro
             };
             let most = match most {
                 Some(most) => Some(most),
-                None => options.get("maxsplit")?,
+                None => options.get::<Option<i64>>("maxsplit")?,
             };
+            // A negative number is as many as there are.
+            let most = most.and_then(|most| usize::try_from(most).ok());
+            let most = most.unwrap_or(usize::MAX);
             options.assert_all_used()?;
             let separator = separator.filter(|separator| !separator.is_none());
             let separator = match &separator {
@@ -239,10 +242,7 @@ fn expand_tabs(text: &str, size: usize) -> Result<String, Error> {
 }
 
 /// At most `most` splits, from the left; without a separator at white space.
-fn split(text: &str, separator: Option<&str>, most: Option<i64>) -> Result<Vec<String>, Error> {
-    let most = most
-        .and_then(|most| usize::try_from(most).ok())
-        .unwrap_or(usize::MAX);
+fn split(text: &str, separator: Option<&str>, most: usize) -> Result<Vec<String>, Error> {
     let mut parts = Vec::new();
     match separator {
         Some("") => return Err(invalid("the separator is empty")),
@@ -267,10 +267,7 @@ fn split(text: &str, separator: Option<&str>, most: Option<i64>) -> Result<Vec<S
 }
 
 /// At most `most` splits, from the right; without a separator at white space.
-fn rsplit(text: &str, separator: Option<&str>, most: Option<i64>) -> Result<Vec<String>, Error> {
-    let most = most
-        .and_then(|most| usize::try_from(most).ok())
-        .unwrap_or(usize::MAX);
+fn rsplit(text: &str, separator: Option<&str>, most: usize) -> Result<Vec<String>, Error> {
     let mut parts = Vec::new();
     let mut rest = text;
     match separator {
