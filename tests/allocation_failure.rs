@@ -19,6 +19,7 @@ use std::sync::Mutex;
 
 use oxpipe::reserve::{self, Reserve};
 use oxpipe_test_support::counting_allocator::{Counting, live_bytes};
+use oxpipe_test_support::wav::wav;
 
 #[global_allocator]
 static ALLOCATOR: Reserve<Failing> = Reserve::new(Failing);
@@ -408,35 +409,13 @@ fn of_encoding_a_text_it_is_an_error_or_nothing() {
     check(folder.path(), 23, &feed, &answered(&[4, 5, 6, 3]));
 }
 
-/// A WAV file of one channel, 16 bits and 8 kHz.
-fn wav(samples: &[i16]) -> Vec<u8> {
-    let bytes = samples.len() as u32 * 2;
-    let mut file = b"RIFF".to_vec();
-    file.extend((36 + bytes).to_le_bytes());
-    file.extend(b"WAVEfmt ");
-    file.extend(16u32.to_le_bytes());
-    for number in [1u16, 1] {
-        file.extend(number.to_le_bytes());
-    }
-    for number in [8000u32, 16_000] {
-        file.extend(number.to_le_bytes());
-    }
-    for number in [2u16, 16] {
-        file.extend(number.to_le_bytes());
-    }
-    file.extend(b"data");
-    file.extend(bytes.to_le_bytes());
-    file.extend(samples.iter().flat_map(|sample| sample.to_le_bytes()));
-    file
-}
-
 #[test]
 fn of_decoding_images_and_sound_it_is_an_error_or_nothing() {
     let _alone = ONE_AT_A_TIME.lock();
     let folder = tempfile::tempdir().unwrap();
     models::write_media_package(folder.path());
     // Its largest sample, a half, adds four to each token.
-    let sound = wav(&[0, 1 << 14, -(1 << 14), 100]);
+    let sound = wav(8000, &[0, 1 << 14, -(1 << 14), 100]);
     let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native_images");
     for name in ["gray.png", "420.jpg", "palette.bmp"] {
         let image = std::fs::read(images.join(name)).unwrap();

@@ -14,6 +14,9 @@ thread_local! {
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
+/// Bytes of all threads.
+static OF_ALL: AtomicIsize = AtomicIsize::new(0);
+
 /// How often this thread has allocated.
 pub fn allocations() -> usize {
     ALLOCATIONS.get()
@@ -31,8 +34,6 @@ pub fn most_bytes<R>(call: impl FnOnce() -> R) -> (R, usize) {
     let result = call();
     (result, usize::try_from(MOST.get() - before).unwrap_or(0))
 }
-
-static OF_ALL: AtomicIsize = AtomicIsize::new(0);
 
 fn count(layout: Layout) {
     OF_ALL.fetch_add(layout.size() as isize, Ordering::Relaxed);

@@ -6,3 +6,4 @@ pub mod cpu_time;
 pub mod fixtures;
 pub mod onnx_writer;
 pub mod onnxruntime;
+pub mod wav;

@@ -58,6 +58,11 @@ struct Case {
     groups: Option<Vec<i32>>,
 }
 
+/// [rows, blocks], as a [`Source`] gives them.
+fn of_blocks<T: Copy + Sync>(values: &[T], blocks: usize) -> impl Fn(usize, usize, &mut [T]) + Sync {
+    move |row, block, to| to.copy_from_slice(&values[row * blocks + block..][..to.len()])
+}
+
 impl Case {
     fn new((bits, n, k): (usize, usize, usize), block_size: usize, points: u8, grouped: bool) -> Case {
         let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15 ^ (bits * 64 + n * 8 + k) as u64);
@@ -76,19 +81,14 @@ impl Case {
         }
     }
 
-    fn pack(&self, arithmetic: Arithmetic) -> PackedWeights {
+    /// Calls with the weights as they are packed from.
+    fn with_source<R>(&self, call: impl FnOnce(&Source<'_>) -> R) -> R {
         let blocks = self.k.div_ceil(self.block_size);
         let codes = |row: usize, to: &mut [u8]| to.copy_from_slice(&self.codes[row * self.k..][..self.k]);
-        let scales = |row: usize, block: usize, to: &mut [f32]| {
-            to.copy_from_slice(&self.scales[row * blocks + block..][..to.len()]);
-        };
-        let whole = |row: usize, block: usize, to: &mut [u8]| {
-            to.copy_from_slice(&self.whole[row * blocks + block..][..to.len()]);
-        };
-        let float = |row: usize, block: usize, to: &mut [f32]| {
-            to.copy_from_slice(&self.float[row * blocks + block..][..to.len()]);
-        };
-        let source = Source {
+        let scales = of_blocks(&self.scales, blocks);
+        let whole = of_blocks(&self.whole, blocks);
+        let float = of_blocks(&self.float, blocks);
+        call(&Source {
             bits: self.bits,
             n: self.n,
             k: self.k,
@@ -102,8 +102,12 @@ impl Case {
             },
             groups: self.groups.as_deref(),
             done: &|_| {},
-        };
-        PackedWeights::pack(&source, arithmetic, &Workers::alone()).expect("there is memory")
+        })
+    }
+
+    fn pack(&self, arithmetic: Arithmetic) -> PackedWeights {
+        let packed = self.with_source(|source| PackedWeights::pack(source, arithmetic, &Workers::alone()));
+        packed.expect("there is memory")
     }
 
     fn weight(&self, row: usize, i: usize) -> f64 {
@@ -399,53 +403,29 @@ fn sums_of_words_are_exact() {
 fn weights_are_their_arrays_again() {
     for (bits, points, grouped) in [(4, 0, false), (8, 1, true), (2, 2, false)] {
         let case = Case::new((bits, 50, 70), 16, points, grouped);
-        let blocks = case.k.div_ceil(case.block_size);
-        let codes = |row: usize, to: &mut [u8]| to.copy_from_slice(&case.codes[row * case.k..][..case.k]);
-        let scales = |row: usize, block: usize, to: &mut [f32]| {
-            to.copy_from_slice(&case.scales[row * blocks + block..][..to.len()]);
-        };
-        let whole = |row: usize, block: usize, to: &mut [u8]| {
-            to.copy_from_slice(&case.whole[row * blocks + block..][..to.len()]);
-        };
-        let float = |row: usize, block: usize, to: &mut [f32]| {
-            to.copy_from_slice(&case.float[row * blocks + block..][..to.len()]);
-        };
-        let source = Source {
-            bits,
-            n: case.n,
-            k: case.k,
-            block_size: case.block_size,
-            codes: SourceCodes::Rows(&codes),
-            scales: &scales,
-            points: [
-                SourcePoints::Middle,
-                SourcePoints::Whole(&whole),
-                SourcePoints::Float(&float),
-            ][usize::from(points)],
-            groups: case.groups.as_deref(),
-            done: &|_| {},
-        };
-        for arithmetic in [Arithmetic::Float, Arithmetic::Integer] {
-            let alone = PackedWeights::pack(&source, arithmetic, &Workers::alone()).expect("memory");
-            let shared = PackedWeights::pack(&source, arithmetic, &Workers::new(3)).expect("memory");
-            let arrays = alone.arrays();
-            assert_eq!(shared.arrays(), arrays);
-            let again = PackedWeights::of_arrays(&source, arithmetic, arrays.clone()).expect("memory");
-            let again = again.expect("they fit");
-            assert_eq!(again.arrays(), arrays);
-            assert_eq!(again.order, alone.order);
-            assert_eq!(again.panel(1), alone.panel(1));
-            for wrong in 0..3 {
-                let mut arrays = arrays.clone();
-                let array = &mut arrays[wrong];
-                *array = match array.is_empty() {
-                    true => bytes::Bytes::from_static(&[0; 4]),
-                    false => array.slice(..array.len() - 4),
-                };
-                let none = PackedWeights::of_arrays(&source, arithmetic, arrays).expect("memory");
-                assert!(none.is_none(), "array {wrong}");
+        case.with_source(|source| {
+            for arithmetic in [Arithmetic::Float, Arithmetic::Integer] {
+                let alone = PackedWeights::pack(source, arithmetic, &Workers::alone()).expect("memory");
+                let shared = PackedWeights::pack(source, arithmetic, &Workers::new(3)).expect("memory");
+                let arrays = alone.arrays();
+                assert_eq!(shared.arrays(), arrays);
+                let again = PackedWeights::of_arrays(source, arithmetic, arrays.clone()).expect("memory");
+                let again = again.expect("they fit");
+                assert_eq!(again.arrays(), arrays);
+                assert_eq!(again.order, alone.order);
+                assert_eq!(again.panel(1), alone.panel(1));
+                for wrong in 0..3 {
+                    let mut arrays = arrays.clone();
+                    let array = &mut arrays[wrong];
+                    *array = match array.is_empty() {
+                        true => bytes::Bytes::from_static(&[0; 4]),
+                        false => array.slice(..array.len() - 4),
+                    };
+                    let none = PackedWeights::of_arrays(source, arithmetic, arrays).expect("memory");
+                    assert!(none.is_none(), "array {wrong}");
+                }
             }
-        }
+        });
     }
 }
 
@@ -483,21 +463,13 @@ fn stored_codes_are_packed_as_codes_of_rows_are() {
             }
             for arithmetic in [Arithmetic::Float, Arithmetic::Integer] {
                 let of_rows = case.pack(arithmetic);
-                let source = Source {
-                    bits,
-                    n,
-                    k,
-                    block_size,
-                    codes: SourceCodes::Stored(&data, row_bytes),
-                    scales: &|row, block, to| {
-                        let blocks = k.div_ceil(block_size);
-                        to.copy_from_slice(&case.scales[row * blocks + block..][..to.len()]);
-                    },
-                    points: SourcePoints::Middle,
-                    groups: None,
-                    done: &|_| {},
-                };
-                let packed = PackedWeights::pack(&source, arithmetic, &Workers::alone()).expect("memory");
+                let packed = case.with_source(|source| {
+                    let source = Source {
+                        codes: SourceCodes::Stored(&data, row_bytes),
+                        ..*source
+                    };
+                    PackedWeights::pack(&source, arithmetic, &Workers::alone()).expect("memory")
+                });
                 assert_eq!(
                     packed.arrays(),
                     of_rows.arrays(),
