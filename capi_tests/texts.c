@@ -60,7 +60,7 @@ int main(int argc, char **argv)
     OK(oxp_pipeline_embed(embedder, NULL, NULL, 0, &outputs, NULL, ERR));
     numbers(outputs, "embeddings", 0, 0);
     oxp_outputs_free(outputs);
-    EXPECT(OXP_ERR_INVALID_ARGUMENT, "7 more are above the 6",
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "text 0 has 7 tokens, and the package takes 6",
            oxp_pipeline_embed(embedder, long_one, NULL, 1, &outputs, NULL, ERR));
     CHECK(outputs == NULL);
     EXPECT(OXP_ERR_INVALID_STATE, "no tokens", oxp_pipeline_embed(embedder, none, NULL, 1, &outputs, NULL, ERR));

@@ -65,6 +65,18 @@ pub enum RequestError {
     },
     #[error("the run has no tokens; append some before the first step")]
     NoTokens,
+    /// Of texts that a package is to read, without a run.
+    #[error("text {index} has no tokens; leave it out, or give one that the tokenizer makes tokens of")]
+    EmptyText { index: usize },
+    #[error(
+        "text {index} has {tokens} tokens, and the package takes {limit}; shorten it, or set the pipeline's option \
+         \"long_texts\" to \"truncate\" where the package says how many tokens it reads"
+    )]
+    LongText {
+        index: usize,
+        tokens: usize,
+        limit: usize,
+    },
     #[error("token id {id} is outside of the vocabulary of {size} tokens")]
     TokenOutOfRange { id: i32, size: usize },
     #[error("the run is finished ({reason}); append tokens or rewind to go on")]
@@ -367,11 +379,13 @@ fn request_kind(error: &RequestError) -> ErrorKind {
         | R::AgainstConstraint { .. }
         | R::RewindBeyond { .. }
         | R::ContextFull { .. }
+        | R::LongText { .. }
         | R::NotSettable { .. }
         | R::SavedState { .. }
         | R::InvalidSetting { .. } => ErrorKind::InvalidArgument,
         R::NoValue { .. }
         | R::NoTokens
+        | R::EmptyText { .. }
         | R::Finished { .. }
         | R::SequenceFull { .. }
         | R::LengthReached { .. }

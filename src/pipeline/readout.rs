@@ -212,20 +212,16 @@ impl Pipeline {
         let cut = said.map(|said| limit.map_or(said, |limit| said.min(limit)));
         let refused = shared.refuse_long_texts;
         let limit = if refused { cut.or(limit) } else { limit };
-        for text in texts {
+        for (index, text) in texts.iter().enumerate() {
             let ids = match cut.filter(|_| !refused) {
                 Some(most) => tokenizer.encode_up_to(text, most)?,
                 None => tokenizer.encode(text, true)?,
             };
             match limit {
-                _ if ids.is_empty() => return Err(RequestError::NoTokens.into()),
+                _ if ids.is_empty() => return Err(RequestError::EmptyText { index }.into()),
                 Some(limit) if ids.len() > limit => {
-                    return Err(RequestError::ContextFull {
-                        have: 0,
-                        more: ids.len(),
-                        limit,
-                    }
-                    .into());
+                    let tokens = ids.len();
+                    return Err(RequestError::LongText { index, tokens, limit }.into());
                 }
                 _ => encoded.push(ids),
             }
@@ -419,7 +415,9 @@ fn pool(pooling: Pooling, made: TensorView<'_>, lengths: &[usize], rows: &mut Te
             row_at(made, index, &mut row)?;
             for (sum, &x) in sums.iter_mut().zip(&row) {
                 match pooling {
-                    Pooling::Max => *sum = sum.max(f64::from(x)),
+                    // What is no number shows in the vector, as of torch.max; `f64::max` would leave it out.
+                    Pooling::Max if x.is_nan() || f64::from(x) > *sum => *sum = f64::from(x),
+                    Pooling::Max => {}
                     _ => *sum += f64::from(x),
                 }
             }
@@ -467,9 +465,15 @@ mod tests {
     use super::*;
 
     fn pooled(pooling: Pooling) -> Vec<f32> {
+        pooled_from(pooling, [1.0, 8.0, 4.0, 2.0, 4.0, 5.0])
+    }
+
+    fn pooled_from(pooling: Pooling, first: [f32; 6]) -> Vec<f32> {
         // Two texts of up to three tokens, of two numbers each; the second has one token.
-        let values: Vec<u8> = [1f32, 8.0, 4.0, 2.0, 4.0, 5.0, 9.0, -3.0, 70.0, 70.0, 70.0, 70.0]
+        let second = [9.0, -3.0, 70.0, 70.0, 70.0, 70.0];
+        let values: Vec<u8> = first
             .iter()
+            .chain(&second)
             .flat_map(|value| value.to_le_bytes())
             .collect();
         let made = TensorView::new(DataType::Float32, &[2, 3, 2], &values).unwrap();
@@ -490,6 +494,25 @@ mod tests {
         assert_eq!(pooled(Pooling::Max), [4.0, 8.0, 9.0, -3.0]);
         let by_root = pooled(Pooling::MeanSqrtLength);
         assert!((by_root[0] - 9.0 / 3f32.sqrt()).abs() < 1e-6 && by_root[2] == 9.0);
+    }
+
+    #[test]
+    fn what_is_no_number_shows_in_the_vector() {
+        for pooling in [Pooling::Mean, Pooling::Max, Pooling::MeanSqrtLength] {
+            for place in [0, 2, 4] {
+                let mut first = [1.0, 8.0, 4.0, 2.0, 4.0, 5.0];
+                first[place] = f32::NAN;
+                let rows = pooled_from(pooling, first);
+                assert!(
+                    rows[0].is_nan() && !rows[1].is_nan(),
+                    "{pooling:?} of {first:?}: {rows:?}"
+                );
+            }
+        }
+        assert_eq!(
+            pooled_from(Pooling::Max, [f32::NEG_INFINITY; 6])[0],
+            f32::NEG_INFINITY
+        );
     }
 
     #[test]

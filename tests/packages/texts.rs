@@ -151,6 +151,35 @@ fn what_a_package_says_wrongly_is_refused() {
     assert!(error.to_string().contains("modules.json"), "{error}");
 }
 
+#[test]
+fn a_text_that_cannot_be_read_is_named_by_its_place() {
+    let control = RunControl::default();
+    let refusing = PipelineOptions {
+        refuse_long_texts: true,
+        ..PipelineOptions::default()
+    };
+    let pipeline = package("embedding: {pooling: mean, max_seq_length: 3}", true)
+        .open(&refusing)
+        .unwrap();
+    for (texts, expected, kind) in [
+        (
+            ["one", ""],
+            "text 1 has no tokens; leave it out",
+            ErrorKind::InvalidState,
+        ),
+        (
+            ["one two three four", "two"],
+            "text 0 has 4 tokens, and the package takes 3",
+            ErrorKind::InvalidArgument,
+        ),
+    ] {
+        let error = pipeline.embed(&texts, &control).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(error.kind(), kind);
+    }
+    assert_eq!(pipeline.embed(&["one"], &control).unwrap().values, [1.0, 1.0]);
+}
+
 /// A sentence-transformers folder and a classifier, as our own format has them.
 #[test]
 fn what_hugging_face_folders_say_is_written_as_metadata() {
