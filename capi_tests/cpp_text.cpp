@@ -74,6 +74,9 @@ static void templates(const oxp::chat_template &chat, const oxp::tokenizer &toke
           R"({"format":"hermes","content":"Yes.","tool_calls":[{"type":"function","function":{"name":"f","arguments":{}}}],"complete":true})");
     CHECK(TAKE(chat.parse_tool_calls("Yes.<tool", false, "hermes")) ==
           R"({"format":"hermes","content":"Yes.","tool_calls":[],"complete":false})");
+    CHECK(TAKE(chat.parse_tool_calls("<tool_call>f<arg_key>a</arg_key><arg_value>7</arg_value></tool_call>", true, "glm",
+                                     R"([{"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}])")) ==
+          R"({"format":"glm","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":{"a":"7"}}}],"complete":true})");
     FAILS(OXP_ERR_INVALID_ARGUMENT, "hermes, llama3", chat.parse_tool_calls(call, true, "gpt"));
     FAILS(OXP_ERR_CHAT_TEMPLATE, "no bad words", chat.render(R"([{"role": "user", "content": "bad"}])"));
     FAILS(OXP_ERR_INVALID_ARGUMENT, "messages", chat.render("not json"));

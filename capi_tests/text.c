@@ -186,6 +186,13 @@ static void tool_calls(void)
            oxp_tool_calls_parse_copy(NULL, NULL, 0, "<tool_call>7</tool_call>", NT, 1, buffer, sizeof buffer, &needed, ERR));
     EXPECT(OXP_ERR_INVALID_ARGUMENT, "hermes, llama3",
            oxp_tool_calls_parse_copy(NULL, "gpt", NT, answer, NT, 1, buffer, sizeof buffer, &needed, ERR));
+    static const char tools[] = "[{\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": {\"type\": \"string\"}}}}]";
+    static const char plain[] = "<tool_call>f<arg_key>a</arg_key><arg_value>007</arg_value></tool_call>";
+    OK(oxp_tool_calls_parse_with_tools_copy(NULL, NULL, 0, tools, NT, plain, NT, 1, buffer, sizeof buffer, &needed, ERR));
+    CHECK_TEXT(buffer, "{\"format\":\"glm\",\"content\":\"\",\"tool_calls\":[{\"type\":\"function\",\"function\":"
+                       "{\"name\":\"f\",\"arguments\":{\"a\":\"007\"}}}],\"complete\":true}");
+    EXPECT(OXP_ERR_INVALID_ARGUMENT, "expected an array of tools",
+           oxp_tool_calls_parse_with_tools_copy(NULL, NULL, 0, "{}", NT, plain, NT, 1, buffer, sizeof buffer, &needed, ERR));
     oxp_chat_template_free(chat);
 }
 

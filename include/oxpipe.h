@@ -2389,9 +2389,12 @@ oxp_status oxp_chat_template_render_copy(const oxp_chat_template *chat_template,
  *
  * `format`, which may be NULL, is how the model writes calls: "hermes" (Hermes, Qwen), "llama3",
  * "pythonic" (Llama 3.2 and 4), "mistral", "deepseek", "function_tag" (Functionary 3.1),
- * "functionary" (3.2). Without it `chat_template`, which may be NULL, shows it, and without that
+ * "functionary" (3.2), "glm" (4.5 and later). Without it `chat_template`, which may be NULL, shows it, and without that
  * the text does, or there are no calls: "format" is then null. Some models write calls with
  * special tokens: make runs with "skip_special_tokens" "false" for them.
+ *
+ * Qwen3-Coder and GLM write arguments as plain text. What is JSON is taken for that, so that a string
+ * "007" is the number 7: oxp_tool_calls_parse_with_tools_copy knows the types.
  *
  * With `finished` 0 the text may go on: while it ends inside of a call, "complete" is false and
  * that call is not there yet, nor is an end that may begin one in the content.
@@ -2410,6 +2413,28 @@ oxp_status oxp_tool_calls_parse_copy(const oxp_chat_template *chat_template,
                                      uint64_t capacity,
                                      uint64_t *needed,
                                      oxp_error **err);
+
+/**
+ * As oxp_tool_calls_parse_copy, of a conversation with `tools`: the JSON array that
+ * oxp_chat_template_render_copy took. Arguments that the model wrote as plain text have the types of
+ * their tools' schemas (type, enum, const, anyOf, oneOf, allOf, $ref); where a schema allows a string
+ * and another type that the text is in JSON, it is the other one. Other arguments are as written.
+ *
+ * Errors: as oxp_tool_calls_parse_copy, and OXP_ERR_INVALID_ARGUMENT for `tools` that are no array of
+ * tools with names.
+ */
+oxp_status oxp_tool_calls_parse_with_tools_copy(const oxp_chat_template *chat_template,
+                                                const char *format,
+                                                uint64_t format_len,
+                                                const char *tools,
+                                                uint64_t tools_len,
+                                                const char *text,
+                                                uint64_t text_len,
+                                                int32_t finished,
+                                                char *buffer,
+                                                uint64_t capacity,
+                                                uint64_t *needed,
+                                                oxp_error **err);
 
 /**
  * The vector of each text, for a package that says how its outputs become one: a

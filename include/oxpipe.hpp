@@ -2094,16 +2094,25 @@ public:
     /**
      * oxp_tool_calls_parse_copy: the calls of tools in an answer, as JSON. The format is the
      * template's, unless one is named. While the text is not `finished`, its end may be part of a call.
+     * With `tools`, which the prompt was rendered with, oxp_tool_calls_parse_with_tools_copy: arguments
+     * in plain text have the types of their schemas.
      */
     [[nodiscard]] returns<std::string> parse_tool_calls(std::string_view text, bool finished = true,
-                                                        std::string_view format = {}) const
+                                                        std::string_view format = {},
+                                                        std::string_view tools = {}) const
     {
         return detail::owned_copy<std::string>(
             text.size() + 256,
             [&](char *buffer, std::uint64_t capacity, std::uint64_t *needed, oxp_error **owned) {
-                return oxp_tool_calls_parse_copy(get(), format.empty() ? nullptr : format.data(), format.size(),
-                                                 detail::chars(text), text.size(), finished ? 1 : 0, buffer,
-                                                 capacity, needed, owned);
+                const char *const named = format.empty() ? nullptr : format.data();
+                const std::int32_t whole = finished ? 1 : 0;
+                if (tools.empty()) {
+                    return oxp_tool_calls_parse_copy(get(), named, format.size(), detail::chars(text), text.size(),
+                                                     whole, buffer, capacity, needed, owned);
+                }
+                return oxp_tool_calls_parse_with_tools_copy(get(), named, format.size(), tools.data(), tools.size(),
+                                                            detail::chars(text), text.size(), whole, buffer,
+                                                            capacity, needed, owned);
             });
     }
 

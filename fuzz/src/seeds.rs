@@ -79,6 +79,8 @@ fn texts() -> Vec<Vec<u8>> {
         "=== template\n{%- macro f(x, y=2) -%}{{ x ~ y }}{%- endmacro -%}{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{{ f(loop.index) }}{% break %}{% endfor %}{{ 'a b'.split(' ')[-1:] }}{{ strftime_now('%Y') }}\n=== messages\n[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"}]}]\n=== tools\n[]\n",
         "=== answer\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, null]}}\n</tool_call>\n",
         "=== format\npythonic\n=== answer\n[f(a=1, b='x'), g.h(c={'k': [True]})]\n",
+        "=== tools\n[{\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": {\"$ref\": \"#/$defs/A\"}}, \"$defs\": {\"A\": {\"anyOf\": [{\"type\": \"string\"}, {\"$ref\": \"#/$defs/A\"}]}}}}]\n=== answer\n<tool_call>\n<function=f>\n<parameter=a>\n007\n</parameter>\n</function>\n</tool_call>\n",
+        "=== format\nglm\n=== answer\n<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>[1]</arg_value>\n</tool_call>\n",
         "=== answer\n[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]\n",
         "=== answer\n<function=f>{\"a\": 1}</function> text\n",
         "=== answer\n<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}\n",

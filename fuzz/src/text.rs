@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use oxpipe::text::{
     ChatRequest, ChatTemplate, ConstraintKind, Guide, SpecialTokens, Tokenizer, ToolCallFormat, ToolCalls,
+    ToolSchemas,
 };
 
 use crate::{bases, sections};
@@ -32,9 +33,12 @@ pub fn run(data: &[u8]) {
         render(source, &special.unwrap_or_default(), &text);
     }
     if let Some(answer) = text("answer") {
+        let tools = text("tools").and_then(|tools| ToolSchemas::of_json(tools).ok());
+        let tools = tools.unwrap_or_default();
         let format = text("format").and_then(|name| ToolCallFormat::of_name(name.trim()).ok());
         for finished in [false, true] {
-            let _ = ToolCalls::parse(format, answer, finished).map(|calls| calls.to_json().to_string());
+            let _ =
+                ToolCalls::parse(format, &tools, answer, finished).map(|calls| calls.to_json().to_string());
         }
     }
     for (name, kind) in [

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use crate::text::{ChatRequest, ChatTemplate, SpecialTokens, ToolCallFormat, ToolCalls};
+use crate::text::{ChatRequest, ChatTemplate, SpecialTokens, ToolCallFormat, ToolCalls, ToolSchemas};
 
 use super::error::oxp_error;
 use super::failure::Failure;
@@ -142,9 +142,12 @@ pub unsafe extern "C" fn oxp_chat_template_render_copy(
 ///
 /// `format`, which may be NULL, is how the model writes calls: "hermes" (Hermes, Qwen), "llama3",
 /// "pythonic" (Llama 3.2 and 4), "mistral", "deepseek", "function_tag" (Functionary 3.1),
-/// "functionary" (3.2). Without it `chat_template`, which may be NULL, shows it, and without that
+/// "functionary" (3.2), "glm" (4.5 and later). Without it `chat_template`, which may be NULL, shows it, and without that
 /// the text does, or there are no calls: "format" is then null. Some models write calls with
 /// special tokens: make runs with "skip_special_tokens" "false" for them.
+///
+/// Qwen3-Coder and GLM write arguments as plain text. What is JSON is taken for that, so that a string
+/// "007" is the number 7: oxp_tool_calls_parse_with_tools_copy knows the types.
 ///
 /// With `finished` 0 the text may go on: while it ends inside of a call, "complete" is false and
 /// that call is not there yet, nor is an end that may begin one in the content.
@@ -169,15 +172,69 @@ pub unsafe extern "C" fn oxp_tool_calls_parse_copy(
     unsafe {
         guard("oxp_tool_calls_parse_copy", err, || {
             let needed = Out::new(needed, 0, "needed")?;
-            let template = handle::get_optional::<TemplateObject>(chat_template, "chat_template")?;
-            let shown = template.and_then(|template| ToolCallFormat::of_template(template.0.source()));
-            let format = match optional_text(format, format_len, "format")? {
-                Some(name) => Some(ToolCallFormat::of_name(name)?),
-                None => shown,
-            };
+            let format = format_of(chat_template, format, format_len)?;
+            let tools = ToolSchemas::default();
             let text = self::text(text, text_len, "text")?;
-            let calls = ToolCalls::parse(format, text, flag(finished, "finished")?)?;
+            let calls = ToolCalls::parse(format, &tools, text, flag(finished, "finished")?)?;
             copy_text(&calls.to_json().to_string(), buffer, capacity, &needed)
         })
     }
+}
+
+/// As oxp_tool_calls_parse_copy, of a conversation with `tools`: the JSON array that
+/// oxp_chat_template_render_copy took. Arguments that the model wrote as plain text have the types of
+/// their tools' schemas (type, enum, const, anyOf, oneOf, allOf, $ref); where a schema allows a string
+/// and another type that the text is in JSON, it is the other one. Other arguments are as written.
+///
+/// Errors: as oxp_tool_calls_parse_copy, and OXP_ERR_INVALID_ARGUMENT for `tools` that are no array of
+/// tools with names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_tool_calls_parse_with_tools_copy(
+    chat_template: *const oxp_chat_template,
+    format: *const c_char,
+    format_len: u64,
+    tools: *const c_char,
+    tools_len: u64,
+    text: *const c_char,
+    text_len: u64,
+    finished: i32,
+    buffer: *mut c_char,
+    capacity: u64,
+    needed: *mut u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard("oxp_tool_calls_parse_with_tools_copy", err, || {
+            let needed = Out::new(needed, 0, "needed")?;
+            let format = format_of(chat_template, format, format_len)?;
+            let tools = ToolSchemas::of_json(self::text(tools, tools_len, "tools")?)?;
+            let text = self::text(text, text_len, "text")?;
+            let calls = ToolCalls::parse(format, &tools, text, flag(finished, "finished")?)?;
+            copy_text(&calls.to_json().to_string(), buffer, capacity, &needed)
+        })
+    }
+}
+
+/// The format of that name, or that the template shows.
+///
+/// # Safety
+///
+/// As of the functions that call it.
+unsafe fn format_of(
+    chat_template: *const oxp_chat_template,
+    format: *const c_char,
+    format_len: u64,
+) -> Result<Option<ToolCallFormat>, Failure> {
+    // SAFETY: the caller of the export promises it.
+    let (template, name) = unsafe {
+        (
+            handle::get_optional::<TemplateObject>(chat_template, "chat_template")?,
+            optional_text(format, format_len, "format")?,
+        )
+    };
+    Ok(match name {
+        Some(name) => Some(ToolCallFormat::of_name(name)?),
+        None => template.and_then(|template| ToolCallFormat::of_template(template.0.source())),
+    })
 }

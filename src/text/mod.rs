@@ -20,6 +20,7 @@ mod token_bytes;
 mod tokenizer;
 mod tokenizer_file;
 mod tool_calls;
+mod tool_parameters;
 
 pub use chat::{ChatRequest, ChatTemplate};
 pub use constraint::Constraint;
@@ -29,3 +30,4 @@ pub use guide::{ConstraintKind, DEFAULT_JSON_WHITESPACE, Guide};
 pub use stop_strings::{Given, StopStrings};
 pub use tokenizer::{SpecialTokens, Tokenizer};
 pub use tool_calls::{ToolCall, ToolCallFormat, ToolCalls};
+pub use tool_parameters::ToolSchemas;

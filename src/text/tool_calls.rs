@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::TextError;
 use super::python_call::{self, NoCall, PythonCall};
+use super::tool_parameters::{self, ToolSchemas};
 
 /// How a model writes calls, after the family of public chat templates that ask for it so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,10 +27,12 @@ pub enum ToolCallFormat {
     FunctionTag,
     /// `>>>f` and JSON on the next line, with `>>>all` before text: Functionary 3.2.
     Functionary,
+    /// `<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>`: GLM 4.5 and later.
+    Glm,
 }
 
 impl ToolCallFormat {
-    const ALL: [(&'static str, ToolCallFormat); 7] = [
+    const ALL: [(&'static str, ToolCallFormat); 8] = [
         ("hermes", ToolCallFormat::Hermes),
         ("llama3", ToolCallFormat::Llama3),
         ("pythonic", ToolCallFormat::Pythonic),
@@ -37,6 +40,7 @@ impl ToolCallFormat {
         ("deepseek", ToolCallFormat::DeepSeek),
         ("function_tag", ToolCallFormat::FunctionTag),
         ("functionary", ToolCallFormat::Functionary),
+        ("glm", ToolCallFormat::Glm),
     ];
 
     pub fn name(self) -> &'static str {
@@ -68,6 +72,7 @@ impl ToolCallFormat {
             ("\u{ff5c}tool\u{2581}call", ToolCallFormat::DeepSeek),
             ("[TOOL_CALLS]", ToolCallFormat::Mistral),
             (">>>all", ToolCallFormat::Functionary),
+            ("<arg_key>", ToolCallFormat::Glm),
             ("<tool_call>", ToolCallFormat::Hermes),
             ("<function=", ToolCallFormat::FunctionTag),
             ("func_name1(params_name1=params_value1", ToolCallFormat::Pythonic),
@@ -119,7 +124,15 @@ impl ToolCalls {
     /// Finds the calls in a text, the special tokens of which may be there or not. Without a
     /// `format` it is the one that the text shows. While the text is not `finished`, an end that
     /// may begin a call is no content yet. What begins as a call and cannot become one is an error.
-    pub fn parse(format: Option<ToolCallFormat>, text: &str, finished: bool) -> Result<Self, TextError> {
+    ///
+    /// The types of arguments that are written as plain text are those that the `tools` say, and
+    /// without that what they are in JSON.
+    pub fn parse(
+        format: Option<ToolCallFormat>,
+        tools: &ToolSchemas,
+        text: &str,
+        finished: bool,
+    ) -> Result<Self, TextError> {
         let format = format.or_else(|| ToolCallFormat::of_text(text));
         let text = ENDS
             .iter()
@@ -132,6 +145,7 @@ impl ToolCalls {
         let mut found = Found {
             text: text.get(..text.len() - held).unwrap_or_default(),
             finished,
+            tools,
             calls: ToolCalls {
                 format,
                 complete: held == 0,
@@ -143,6 +157,7 @@ impl ToolCalls {
             Some(ToolCallFormat::Hermes) => {
                 found.tagged("<tool_call>", "</tool_call>", Found::hermes_call)?
             }
+            Some(ToolCallFormat::Glm) => found.tagged("<tool_call>", "</tool_call>", Found::glm_call)?,
             Some(ToolCallFormat::FunctionTag) => {
                 found.tagged("<function=", "</function>", Found::function_tag_call)?;
             }
@@ -183,18 +198,20 @@ impl ToolCalls {
 }
 
 /// What models end an answer with.
-const ENDS: [&str; 6] = [
+const ENDS: [&str; 7] = [
     "<|im_end|>",
     "<|eot_id|>",
     "<|eom_id|>",
     "</s>",
     "<|endoftext|>",
+    "<|observation|>",
     "<\u{ff5c}end\u{2581}of\u{2581}sentence\u{ff5c}>",
 ];
 
 struct Found<'a> {
     text: &'a str,
     finished: bool,
+    tools: &'a ToolSchemas,
     calls: ToolCalls,
 }
 
@@ -245,9 +262,11 @@ impl<'a> Found<'a> {
     ) -> Result<(), TextError> {
         let mut rest = self.text;
         while let Some(after) = self.before(rest, open) {
-            let Some((inside, after)) = self.split_behind_json(after, close) else {
-                // Models leave the last tag out, too, once the call itself is there.
-                let call = read(self, after).ok().flatten().filter(|_| self.finished);
+            let Some((inside, after)) = self.split_call(after, close) else {
+                // Models leave the last tag out, too, once the call itself is there, which shows in all
+                // formats but one.
+                let shows = self.finished && self.calls.format != Some(ToolCallFormat::Glm);
+                let call = read(self, after).ok().flatten().filter(|_| shows);
                 match call {
                     Some(call) => self.calls.calls.push(call),
                     None => self.calls.complete = false,
@@ -263,25 +282,51 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    /// A call and the text behind its `mark`, which inside of the call's JSON is none.
-    fn split_behind_json(&self, text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
+    /// A call and the text behind its `mark`, which inside of the call's JSON or of a value is none.
+    fn split_call(&self, text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
         let plain = text.split_once(mark);
-        let Some(brace) = text.find('{') else {
-            return plain;
+        let marks = [
+            ("{", None),
+            ("<parameter=", Some("</parameter>")),
+            ("<arg_value>", Some("</arg_value>")),
+            (mark, None),
+        ];
+        let marks = marks.into_iter();
+        let first = marks.filter_map(|(open, close)| Some((text.find(open)?, open, close)));
+        let brace = match first.min() {
+            Some((_, open, Some(close))) => return self.split_behind_values(text, mark, open, close),
+            Some((at, "{", None)) => at,
+            _ => return plain,
         };
-        let before = text.get(..brace).unwrap_or_default();
-        if before.contains(mark) || before.contains("<parameter=") {
-            return plain;
-        }
         match self.json(text.get(brace..).unwrap_or_default()) {
             Ok(Some((_, rest))) => {
                 let (_, after) = rest.split_once(mark)?;
-                let length = text.len() - after.len() - mark.len();
-                Some((text.get(..length).unwrap_or_default(), after))
+                split_before(text, mark, after)
             }
             // The mark may be in a string that is yet to end.
             Ok(None) if !self.finished => None,
             _ => plain,
+        }
+    }
+
+    fn split_behind_values(
+        &self,
+        text: &'a str,
+        mark: &str,
+        open: &str,
+        close: &str,
+    ) -> Option<(&'a str, &'a str)> {
+        let mut rest = text;
+        loop {
+            let (before, after) = rest.split_once(mark)?;
+            let Some(at) = before.find(open) else {
+                return split_before(text, mark, after);
+            };
+            match rest.get(at..).and_then(|value| value.split_once(close)) {
+                Some((_, behind)) => rest = behind,
+                None if self.finished => return split_before(text, mark, after),
+                None => return None,
+            }
         }
     }
 
@@ -299,25 +344,21 @@ impl<'a> Found<'a> {
         let (Some((name, body)), true) = (function.split_once('>'), function.contains("</function>")) else {
             return Ok(None);
         };
-        let mut arguments = Map::new();
-        let mut rest = body;
-        while let Some((_, parameter)) = rest.split_once("<parameter=") {
-            let Some((key, value)) = parameter.split_once('>') else {
-                return Err(self.bad(parameter, "a parameter's name does not end"));
-            };
-            let Some((value, after)) = value.split_once("</parameter>") else {
-                return Err(self.bad(value, "a parameter does not end with </parameter>"));
-            };
-            let value = value.strip_prefix('\n').unwrap_or(value);
-            let value = value.strip_suffix('\n').unwrap_or(value);
-            // Its type is in the tool's schema only: what is JSON is taken for that.
-            let parsed = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
-            arguments.insert(key.trim().to_owned(), parsed);
-            rest = after;
-        }
+        let name = name.trim();
+        let arguments = tool_parameters::parameters(self.tools, name, body);
         Ok(Some(ToolCall {
             id: None,
-            name: name.trim().to_owned(),
+            name: name.to_owned(),
+            arguments: arguments.map_err(|(part, message)| self.bad(part, message))?,
+        }))
+    }
+
+    fn glm_call(&self, inside: &'a str) -> Result<Option<ToolCall>, TextError> {
+        let read = tool_parameters::keys_and_values(self.tools, inside);
+        let (name, arguments) = read.map_err(|(part, message)| self.bad(part, message))?;
+        Ok(Some(ToolCall {
+            id: None,
+            name: name.to_owned(),
             arguments,
         }))
     }
@@ -680,6 +721,12 @@ impl<'a> Found<'a> {
             Some(other) => Err(self.bad(text, format!("the arguments are {other}, expected a JSON object"))),
         }
     }
+}
+
+/// A text up to the `mark` that `after` is behind, and `after`.
+fn split_before<'a>(text: &'a str, mark: &str, after: &'a str) -> Option<(&'a str, &'a str)> {
+    let inside = text.get(..text.len() - after.len() - mark.len())?;
+    Some((inside, after))
 }
 
 /// Whether JSON that nothing says is a call is one: others have a name, too.

@@ -66,11 +66,13 @@ const NULLABLE: [(&str, &str); 23] = [
     ("oxp_chat_template_create", "tokenizer"),
     ("oxp_chat_template_render_copy", "tools"),
 ];
-const MORE_NULLABLE: [(&str, &str); 9] = [
+const MORE_NULLABLE: [(&str, &str); 11] = [
     ("oxp_chat_template_render_copy", "extra"),
     ("oxp_run_set_constraint", "text"),
     ("oxp_tool_calls_parse_copy", "chat_template"),
     ("oxp_tool_calls_parse_copy", "format"),
+    ("oxp_tool_calls_parse_with_tools_copy", "chat_template"),
+    ("oxp_tool_calls_parse_with_tools_copy", "format"),
     ("oxp_run_load", "options"),
     ("oxp_batch_step", "stepped"),
     ("oxp_batch_step", "user_data"),

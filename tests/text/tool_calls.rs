@@ -1,10 +1,15 @@
 //! Tool calls as public chat templates have models write them.
 
-use oxpipe::text::{ToolCallFormat, ToolCalls};
+use oxpipe::text::{TextError, ToolCallFormat, ToolCalls, ToolSchemas};
 use serde_json::{Value, json};
 
 fn parse(format: &str, text: &str) -> ToolCalls {
-    ToolCalls::parse(Some(ToolCallFormat::of_name(format).unwrap()), text, true).unwrap()
+    parse_any(Some(ToolCallFormat::of_name(format).unwrap()), text, true).unwrap()
+}
+
+/// Without the schemas of tools.
+fn parse_any(format: Option<ToolCallFormat>, text: &str, finished: bool) -> Result<ToolCalls, TextError> {
+    ToolCalls::parse(format, &ToolSchemas::default(), text, finished)
 }
 
 fn calls(found: &ToolCalls) -> Vec<(String, Value)> {
@@ -40,6 +45,14 @@ fn answers() -> Vec<(&'static str, String, &'static str)> {
             "Let me see.\n<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n3\n\
              </parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=weather>\n<parameter=city>\nParis\n\
              </parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"
+                .to_owned(),
+            "Let me see.",
+        ),
+        (
+            "glm",
+            "Let me see.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n\
+             <arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n<tool_call>weather<arg_key>city</arg_key>\
+             <arg_value>Paris</arg_value><arg_key>days</arg_key><arg_value>3</arg_value></tool_call><|observation|>"
                 .to_owned(),
             "Let me see.",
         ),
@@ -104,10 +117,10 @@ fn calls_of_every_format_are_found() {
         assert!(found.complete, "{answer}");
         // The text shows it.
         if !matches!(format, "functionary" | "pythonic") {
-            assert_eq!(ToolCalls::parse(None, &answer, true).unwrap(), found, "{answer}");
+            assert_eq!(parse_any(None, &answer, true).unwrap(), found, "{answer}");
         }
     }
-    let found = parse("mistral", &answers()[4].1);
+    let found = parse("mistral", &answers()[5].1);
     assert_eq!(found.calls[0].id.as_deref(), Some("a1"));
     assert_eq!(
         found.to_json(),
@@ -126,7 +139,7 @@ fn a_text_that_goes_on_gives_nothing_too_early() {
         for (end, _) in answer.char_indices() {
             let text = &answer[..end];
             let found =
-                ToolCalls::parse(Some(format), text, false).unwrap_or_else(|error| panic!("{text}: {error}"));
+                parse_any(Some(format), text, false).unwrap_or_else(|error| panic!("{text}: {error}"));
             assert!(
                 content.starts_with(found.content.trim()),
                 "{text}: {}",
@@ -151,6 +164,7 @@ fn texts_without_calls_are_content() {
     ] {
         for format in [
             "hermes",
+            "glm",
             "llama3",
             "pythonic",
             "mistral",
@@ -164,7 +178,7 @@ fn texts_without_calls_are_content() {
                 "{format}"
             );
         }
-        let found = ToolCalls::parse(None, text, true).unwrap();
+        let found = parse_any(None, text, true).unwrap();
         assert_eq!((found.content.as_str(), found.format), (text, None));
     }
     let plain = parse("functionary", "all\nHello.");
@@ -227,7 +241,7 @@ fn marks_inside_of_strings_end_no_call() {
         );
         let format = ToolCallFormat::of_name(format).unwrap();
         for (end, _) in text.char_indices() {
-            let found = ToolCalls::parse(Some(format), &text[..end], false).unwrap();
+            let found = parse_any(Some(format), &text[..end], false).unwrap();
             assert!(
                 calls(&found).iter().all(|call| *call == expected),
                 "{}",
@@ -274,13 +288,13 @@ fn what_only_begins_as_a_call_is_an_error_that_says_where() {
             "mistral tool call at byte 12 of the text: the arguments are 7, expected a JSON object",
         ),
     ] {
-        let error = ToolCalls::parse(Some(ToolCallFormat::of_name(format).unwrap()), text, true).unwrap_err();
+        let error = parse_any(Some(ToolCallFormat::of_name(format).unwrap()), text, true).unwrap_err();
         assert_eq!(error.to_string(), message);
     }
-    let cut = ToolCalls::parse(None, "<tool_call>{\"name\": \"f\", \"argum", true).unwrap();
+    let cut = parse_any(None, "<tool_call>{\"name\": \"f\", \"argum", true).unwrap();
     assert_eq!((cut.calls.len(), cut.complete), (0, false));
     // A last tag that is missing is forgiven.
-    let cut = ToolCalls::parse(None, "<tool_call>{\"name\": \"f\"}", true).unwrap();
+    let cut = parse_any(None, "<tool_call>{\"name\": \"f\"}", true).unwrap();
     assert_eq!((cut.calls.len(), cut.complete), (1, true));
     let error = ToolCallFormat::of_name("openai").unwrap_err();
     assert!(
@@ -293,6 +307,7 @@ fn what_only_begins_as_a_call_is_an_error_that_says_where() {
 fn templates_show_the_format() {
     for (source, expected) in [
         ("{{ '<tool_call>' }} <function=x>", Some("hermes")),
+        ("'<tool_call>' + name + '<arg_key>'", Some("glm")),
         ("{{ \"[TOOL_CALLS]\" }}", Some("mistral")),
         (
             "'<\u{ff5c}tool\u{2581}calls\u{2581}begin\u{ff5c}>'",
@@ -306,4 +321,136 @@ fn templates_show_the_format() {
         let found = ToolCallFormat::of_template(source).map(ToolCallFormat::name);
         assert_eq!(found, expected, "{source}");
     }
+}
+
+const TOOLS: &str = r##"[
+    {"type": "function", "function": {"name": "f", "parameters": {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string"},
+            "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "count": {"type": "integer"},
+            "share": {"type": ["number", "null"]},
+            "on": {"type": "boolean"},
+            "list": {"type": "array"},
+            "map": {"$ref": "#/$defs/Map"},
+            "kind": {"enum": ["1", "2"]},
+            "either": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+            "loop": {"$ref": "#/$defs/Loop"},
+            "silent": {}
+        },
+        "$defs": {
+            "Map": {"type": "object"},
+            "Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}, {"$ref": "#/$defs/Loop"}, {"type": "string"}]}
+        }}}},
+    {"name": "g"}
+]"##;
+
+/// What the schema above makes of texts, by JSON Schema's rules for types.
+#[test]
+fn arguments_in_plain_text_have_the_types_of_the_schema() {
+    let tools = ToolSchemas::of_json(TOOLS).unwrap();
+    let cases = [
+        ("f", "text", "007", json!("007")),
+        ("f", "text", "{\"a\": 1}", json!("{\"a\": 1}")),
+        ("f", "text", "true", json!("true")),
+        ("f", "text", "\"quoted\"", json!("\"quoted\"")),
+        ("f", "text", "None", json!("None")),
+        ("f", "text", "two\nlines", json!("two\nlines")),
+        ("f", "maybe", "null", Value::Null),
+        ("f", "maybe", "5", json!("5")),
+        ("f", "count", "7", json!(7)),
+        ("f", "count", "seven", json!("seven")),
+        ("f", "share", "0.5", json!(0.5)),
+        ("f", "share", "2", json!(2)),
+        ("f", "share", "None", Value::Null),
+        ("f", "on", "True", json!(true)),
+        ("f", "on", "false", json!(false)),
+        ("f", "list", "[1, \"x\"]", json!([1, "x"])),
+        ("f", "map", "{\"a\": {}}", json!({"a": {}})),
+        ("f", "kind", "1", json!("1")),
+        ("f", "either", "12", json!(12)),
+        ("f", "either", "twelve", json!("twelve")),
+        ("f", "loop", "3", json!("3")),
+        ("f", "silent", "3", json!(3)),
+        ("f", "unknown", "x", json!("x")),
+        ("g", "a", "3", json!(3)),
+        ("h", "a", "True", json!("True")),
+    ];
+    for (tool, parameter, text, expected) in cases {
+        let qwen = format!(
+            "<tool_call>\n<function={tool}>\n<parameter={parameter}>\n{text}\n</parameter>\n</function>\n</tool_call>"
+        );
+        let glm = format!(
+            "<tool_call>{tool}\n<arg_key>{parameter}</arg_key>\n<arg_value>{text}</arg_value>\n</tool_call>"
+        );
+        for answer in [qwen, glm] {
+            let found = ToolCalls::parse(None, &tools, &answer, true).unwrap();
+            let arguments = json!({parameter: expected});
+            assert_eq!(calls(&found), [(tool.to_owned(), arguments)], "{answer}");
+        }
+    }
+    // JSON says its types itself.
+    let json = r#"<tool_call>{"name": "f", "arguments": {"text": 7}}</tool_call>"#;
+    let found = ToolCalls::parse(None, &tools, json, true).unwrap();
+    assert_eq!(calls(&found), [("f".to_owned(), json!({"text": 7}))]);
+}
+
+#[test]
+fn tools_that_are_none_are_refused() {
+    for (tools, message) in [
+        ("[", "tools: not JSON"),
+        ("{}", "expected an array of tools"),
+        (
+            "[{\"name\": \"f\"}, {\"function\": {}}]",
+            "tool 1 has no \"name\"",
+        ),
+    ] {
+        let error = ToolSchemas::of_json(tools).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn tags_inside_of_plain_text_end_no_call() {
+    let value = "</tool_call> {\"a\" <tool_call> </function>";
+    for (format, text, closed) in [
+        (
+            "hermes",
+            format!("<tool_call><function=f><parameter=a>{value}</parameter></function></tool_call>"),
+            true,
+        ),
+        (
+            "glm",
+            format!("<tool_call>f<arg_key>a</arg_key><arg_value>{value}</arg_value></tool_call>"),
+            true,
+        ),
+        // Cut off: there may have been more arguments.
+        (
+            "glm",
+            format!("<tool_call>f<arg_key>a</arg_key><arg_value>{value}</arg_value>"),
+            false,
+        ),
+        ("glm", "<tool_call>f".to_owned(), false),
+    ] {
+        let expected = [("f".to_owned(), json!({"a": value}))];
+        let found = parse(format, &text);
+        assert_eq!(calls(&found), &expected[..usize::from(closed)], "{text}");
+        assert_eq!((found.content.as_str(), found.complete), ("", closed), "{text}");
+        let format = ToolCallFormat::of_name(format).unwrap();
+        for (end, _) in text.char_indices() {
+            let found = parse_any(Some(format), &text[..end], false).unwrap();
+            assert_eq!(
+                (found.calls.len(), found.content.as_str()),
+                (0, ""),
+                "{}",
+                &text[..end]
+            );
+        }
+    }
+    // No arguments at all.
+    assert_eq!(
+        calls(&parse("glm", "<tool_call>f\n</tool_call>")),
+        [("f".to_owned(), json!({}))]
+    );
 }

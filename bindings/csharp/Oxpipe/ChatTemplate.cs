@@ -63,23 +63,31 @@ namespace Oxpipe
         /// <summary>
         /// The calls of tools in an answer, as JSON (see oxp_tool_calls_parse_copy in oxpipe.h). The
         /// format is the template's, unless one is named. While the text is not finished, its end may
-        /// be part of a call.
+        /// be part of a call. With the tools that the prompt was rendered with, as JSON, arguments in
+        /// plain text have the types of their schemas.
         /// </summary>
-        public string ParseToolCalls(string text, bool finished = true, string format = null)
+        public string ParseToolCalls(string text, bool finished = true, string format = null, string tools = null)
         {
             using (var lease = new Lease(handle))
             using (var utf8 = new Utf8Text(text ?? throw new ArgumentNullException(nameof(text))))
             using (var formatText = new Utf8Text(format))
+            using (var toolsText = new Utf8Text(tools))
             {
                 var template = (oxp_chat_template*)lease.Pointer;
                 byte* bytes = utf8.Bytes;
                 ulong length = utf8.Length;
                 byte* formatBytes = formatText.Bytes;
                 ulong formatLength = formatText.Length;
+                byte* toolsBytes = toolsText.Bytes;
+                ulong toolsLength = toolsText.Length;
+                int whole = finished ? 1 : 0;
                 return Calls.CopyText((byte* buffer, ulong capacity, ulong* needed, oxp_error** error) =>
-                    NativeMethods.oxp_tool_calls_parse_copy(
-                        template, formatBytes, formatLength, bytes, length, finished ? 1 : 0, buffer, capacity, needed,
-                        error));
+                    tools == null
+                        ? NativeMethods.oxp_tool_calls_parse_copy(
+                            template, formatBytes, formatLength, bytes, length, whole, buffer, capacity, needed, error)
+                        : NativeMethods.oxp_tool_calls_parse_with_tools_copy(
+                            template, formatBytes, formatLength, toolsBytes, toolsLength, bytes, length, whole, buffer,
+                            capacity, needed, error));
             }
         }
 

@@ -452,6 +452,9 @@ namespace Oxpipe
         [DllImport(__DllName, EntryPoint = "oxp_tool_calls_parse_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_tool_calls_parse_copy(oxp_chat_template* chat_template, byte* format, ulong format_len, byte* text, ulong text_len, int finished, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
 
+        [DllImport(__DllName, EntryPoint = "oxp_tool_calls_parse_with_tools_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_tool_calls_parse_with_tools_copy(oxp_chat_template* chat_template, byte* format, ulong format_len, byte* tools, ulong tools_len, byte* text, ulong text_len, int finished, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
+
         [DllImport(__DllName, EntryPoint = "oxp_pipeline_embed", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_pipeline_embed(oxp_pipeline* pipeline, byte** texts, ulong* text_lens, ulong count, oxp_outputs** outputs, oxp_cancel* cancel, oxp_error** err);
 

@@ -80,6 +80,12 @@ static class TextTests
         Check.Equal(
             template.ParseToolCalls("Yes.<tool", false, "hermes"),
             "{\"format\":\"hermes\",\"content\":\"Yes.\",\"tool_calls\":[],\"complete\":false}");
+        Check.Equal(
+            template.ParseToolCalls(
+                "<tool_call>f<arg_key>a</arg_key><arg_value>7</arg_value></tool_call>", true, "glm",
+                "[{\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": {\"type\": \"string\"}}}}]"),
+            "{\"format\":\"glm\",\"content\":\"\",\"tool_calls\":[{\"type\":\"function\",\"function\":"
+            + "{\"name\":\"f\",\"arguments\":{\"a\":\"7\"}}}],\"complete\":true}");
         Check.Fails(Status.InvalidArgument, "hermes, llama3", () => template.ParseToolCalls(call, true, "gpt"));
         Check.Fails(
             Status.ToolCall, "at byte 11", () => template.ParseToolCalls("<tool_call>7</tool_call>"));

@@ -114,6 +114,7 @@ fn oxp_chat_template_open_pipeline(p0: usize, p1: usize, p2: usize) -> i32;
 fn oxp_chat_template_free(p0: usize);
 fn oxp_chat_template_render_copy(p0: usize, p1: usize, p2: u64, p3: usize, p4: u64, p5: usize, p6: u64, p7: i32, p8: usize, p9: u64, p10: usize, p11: usize) -> i32;
 fn oxp_tool_calls_parse_copy(p0: usize, p1: usize, p2: u64, p3: usize, p4: u64, p5: i32, p6: usize, p7: u64, p8: usize, p9: usize) -> i32;
+fn oxp_tool_calls_parse_with_tools_copy(p0: usize, p1: usize, p2: u64, p3: usize, p4: u64, p5: usize, p6: u64, p7: i32, p8: usize, p9: u64, p10: usize, p11: usize) -> i32;
 fn oxp_pipeline_embed(p0: usize, p1: usize, p2: usize, p3: u64, p4: usize, p5: usize, p6: usize) -> i32;
 fn oxp_pipeline_classify(p0: usize, p1: usize, p2: usize, p3: u64, p4: usize, p5: usize, p6: usize) -> i32;
 fn oxp_pipeline_get_label_count(p0: usize, p1: usize, p2: usize) -> i32;
@@ -345,6 +346,8 @@ Function { name: "oxp_chat_template_render_copy", returns: "oxp_status", paramet
     call: |a| { let _ = a; unsafe { oxp_chat_template_render_copy(a[0] as usize, a[1] as usize, a[2], a[3] as usize, a[4], a[5] as usize, a[6], a[7] as i32, a[8] as usize, a[9], a[10] as usize, a[11] as usize) as u64 } } },
 Function { name: "oxp_tool_calls_parse_copy", returns: "oxp_status", parameters: &[("const oxp_chat_template *", "chat_template"), ("const char *", "format"), ("uint64_t", "format_len"), ("const char *", "text"), ("uint64_t", "text_len"), ("int32_t", "finished"), ("char *", "buffer"), ("uint64_t", "capacity"), ("uint64_t *", "needed"), ("oxp_error **", "err")],
     call: |a| { let _ = a; unsafe { oxp_tool_calls_parse_copy(a[0] as usize, a[1] as usize, a[2], a[3] as usize, a[4], a[5] as i32, a[6] as usize, a[7], a[8] as usize, a[9] as usize) as u64 } } },
+Function { name: "oxp_tool_calls_parse_with_tools_copy", returns: "oxp_status", parameters: &[("const oxp_chat_template *", "chat_template"), ("const char *", "format"), ("uint64_t", "format_len"), ("const char *", "tools"), ("uint64_t", "tools_len"), ("const char *", "text"), ("uint64_t", "text_len"), ("int32_t", "finished"), ("char *", "buffer"), ("uint64_t", "capacity"), ("uint64_t *", "needed"), ("oxp_error **", "err")],
+    call: |a| { let _ = a; unsafe { oxp_tool_calls_parse_with_tools_copy(a[0] as usize, a[1] as usize, a[2], a[3] as usize, a[4], a[5] as usize, a[6], a[7] as i32, a[8] as usize, a[9], a[10] as usize, a[11] as usize) as u64 } } },
 Function { name: "oxp_pipeline_embed", returns: "oxp_status", parameters: &[("const oxp_pipeline *", "pipeline"), ("const char *const *", "texts"), ("const uint64_t *", "text_lens"), ("uint64_t", "count"), ("oxp_outputs **", "outputs"), ("const oxp_cancel *", "cancel"), ("oxp_error **", "err")],
     call: |a| { let _ = a; unsafe { oxp_pipeline_embed(a[0] as usize, a[1] as usize, a[2] as usize, a[3], a[4] as usize, a[5] as usize, a[6] as usize) as u64 } } },
 Function { name: "oxp_pipeline_classify", returns: "oxp_status", parameters: &[("const oxp_pipeline *", "pipeline"), ("const char *const *", "texts"), ("const uint64_t *", "text_lens"), ("uint64_t", "count"), ("oxp_outputs **", "outputs"), ("const oxp_cancel *", "cancel"), ("oxp_error **", "err")],
