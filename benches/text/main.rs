@@ -6,7 +6,7 @@
 //! The tokenizer is that of SmolLM2 (scripts/fetch-model.sh), of 49,152 tokens. Masks are also
 //! taken over a vocabulary of 152,064, as large as that of Qwen, of which every token but the 256
 //! bytes is a word of letters, half of them with a space before. `mask/*` is the mean over the
-//! places of an answer, `floor` a pass over as many logits.
+//! places of an answer, `floor` a pass over as many logits; `text/floor_1mb` copies the text and its ids.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -43,6 +43,10 @@ fn coding(criterion: &mut Criterion) {
     });
     group.bench_function("decode_1mb", |bencher| {
         bencher.iter(|| tokenizer.decode(black_box(&ids), true))
+    });
+    // What either has to read and write, text and ids: no tokenizer can take less.
+    group.bench_function("floor_1mb", |bencher| {
+        bencher.iter(|| (black_box(&text).clone(), black_box(&ids).clone()))
     });
     group.bench_function("stream_1mb", |bencher| {
         bencher.iter(|| {
