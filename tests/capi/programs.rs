@@ -297,8 +297,17 @@ impl Program {
         if cfg!(feature = "ort") {
             command.env("ORT_DYLIB_PATH", onnx_runtime());
         }
-        compiler::run(&mut command, &format!("running {} {arguments:?}", self.name))
+        let said = compiler::run(&mut command, &format!("running {} {arguments:?}", self.name));
+        let lines = said.split_inclusive('\n');
+        lines.filter(|line| !is_refusal_by_sanitizer(line)).collect()
     }
+}
+
+/// Whether a line is what AddressSanitizer prints where it answers as an allocator without memory does, or the
+/// empty line behind that. (What it reports otherwise ends the program.)
+fn is_refusal_by_sanitizer(line: &str) -> bool {
+    let refusal = line.starts_with("==") && line.contains("WARNING: AddressSanitizer failed to allocate");
+    checker() == Some(Checker::Sanitizers) && (refusal || line.trim().is_empty())
 }
 
 /// Runs a program in both languages; once for each backend if `arguments` has a "BACKEND".
