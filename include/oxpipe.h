@@ -1982,8 +1982,8 @@ oxp_status oxp_run_set_sampler(oxp_run *run,
  * first; `count` gets their number. Borrowed until the next call on the run that changes it, or until
  * the run is freed.
  *
- * Errors: OXP_ERR_INVALID_ARGUMENT (`distribution`), OXP_ERR_INVALID_STATE (no token was chosen yet,
- * the last one was forced, or the option is not set), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ * Errors: OXP_ERR_INVALID_ARGUMENT (`distribution`), OXP_ERR_INVALID_STATE (the option is not set, or the
+ * last token is none that the run has just chosen: it was appended, forced, or uncovered by a rewind), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
  */
 oxp_status oxp_run_get_logprobs(oxp_run *run,
                                 uint32_t distribution,

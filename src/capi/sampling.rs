@@ -151,8 +151,8 @@ pub unsafe extern "C" fn oxp_run_set_sampler(
 /// first; `count` gets their number. Borrowed until the next call on the run that changes it, or until
 /// the run is freed.
 ///
-/// Errors: OXP_ERR_INVALID_ARGUMENT (`distribution`), OXP_ERR_INVALID_STATE (no token was chosen yet,
-/// the last one was forced, or the option is not set), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+/// Errors: OXP_ERR_INVALID_ARGUMENT (`distribution`), OXP_ERR_INVALID_STATE (the option is not set, or the
+/// last token is none that the run has just chosen: it was appended, forced, or uncovered by a rewind), OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn oxp_run_get_logprobs(
     run: *mut oxp_run,
@@ -173,8 +173,8 @@ pub unsafe extern "C" fn oxp_run_get_logprobs(
             let Some(found) = state.run.logprobs() else {
                 return Err(Failure::new(
                     OXP_ERR_INVALID_STATE,
-                    "no token was chosen yet with the option \"logprobs\", or the last one was forced; make the run \
-                     with it, and step",
+                    "the last token is none that was chosen with the option \"logprobs\": it was appended, forced, or \
+                     uncovered by a rewind; make the run with that option, and step",
                 ));
             };
             let (chosen, tokens) = match distribution {

@@ -1,3 +1,4 @@
+use super::SampleError;
 use super::exponential::Weigher;
 use super::select::extent;
 
@@ -10,25 +11,23 @@ pub struct Choice {
     pub logprob: f32,
 }
 
-/// Logits that hold a NaN, which orders with nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NanLogit {
-    pub index: usize,
-}
-
-/// The largest logit; among equals the one with the lowest index. `None` without logits.
-pub fn greedy(logits: &[f32]) -> Result<Option<Choice>, NanLogit> {
+/// The largest logit; among equals the one with the lowest index. There is none among no logits, where
+/// one is NaN, which orders with nothing, and where all are -inf.
+pub fn greedy(logits: &[f32]) -> Result<Choice, SampleError> {
     let largest = largest(logits);
     if largest.is_nan()
         && let Some(index) = logits.iter().position(|logit| logit.is_nan())
     {
-        return Err(NanLogit { index });
+        return Err(SampleError::Nan { index });
     }
-    let index = first(logits, largest);
-    Ok(index.map(|index| Choice {
+    let index = first(logits, largest).ok_or(SampleError::Empty)?;
+    if largest == f32::NEG_INFINITY {
+        return Err(SampleError::NothingLeft);
+    }
+    Ok(Choice {
         index,
         logprob: log_share(logits, largest, largest),
-    }))
+    })
 }
 
 /// The logarithm of the probability of a token with this logit.
@@ -77,21 +76,21 @@ mod tests {
 
     #[test]
     fn ties_go_to_the_lowest_index() {
-        assert_eq!(greedy(&[1.0, 3.0, 3.0, 2.0]).unwrap().unwrap().index, 1);
-        assert_eq!(greedy(&[-0.0, 0.0]).unwrap().unwrap().index, 0);
-        assert_eq!(greedy(&[f32::NEG_INFINITY; 3]).unwrap().unwrap().index, 0);
+        assert_eq!(greedy(&[1.0, 3.0, 3.0, 2.0]).unwrap().index, 1);
+        assert_eq!(greedy(&[-0.0, 0.0]).unwrap().index, 0);
     }
 
     #[test]
     fn no_logits_no_choice_and_nan_is_found() {
-        assert_eq!(greedy(&[]), Ok(None));
-        assert_eq!(greedy(&[1.0, f32::NAN, 5.0]), Err(NanLogit { index: 1 }));
+        assert_eq!(greedy(&[]), Err(SampleError::Empty));
+        assert_eq!(greedy(&[f32::NEG_INFINITY; 3]), Err(SampleError::NothingLeft));
+        assert_eq!(greedy(&[1.0, f32::NAN, 5.0]), Err(SampleError::Nan { index: 1 }));
         for at in 0..20 {
             let mut logits = vec![0.5; 20];
             logits[at] = f32::NAN;
-            assert_eq!(greedy(&logits), Err(NanLogit { index: at }));
+            assert_eq!(greedy(&logits), Err(SampleError::Nan { index: at }));
             logits[at] = f32::INFINITY;
-            assert_eq!(greedy(&logits).unwrap().unwrap().index, at);
+            assert_eq!(greedy(&logits).unwrap().index, at);
         }
     }
 
@@ -99,13 +98,13 @@ mod tests {
     fn log_probabilities_by_hand() {
         // softmax([0, ln 3]) = [1/4, 3/4]
         let logits = [0.0, 3f32.ln()];
-        let choice = greedy(&logits).unwrap().unwrap();
+        let choice = greedy(&logits).unwrap();
         assert_eq!(choice.index, 1);
         assert!((choice.logprob - 0.75f32.ln()).abs() < 1e-6);
         assert!((log_probability(&logits, 0.0) - 0.25f32.ln()).abs() < 1e-6);
         // Far beyond the range of exp.
-        let large = greedy(&[1000.0, 1000.0]).unwrap().unwrap();
+        let large = greedy(&[1000.0, 1000.0]).unwrap();
         assert!((large.logprob - 0.5f32.ln()).abs() < 1e-6);
-        assert_eq!(greedy(&[0.0, f32::INFINITY]).unwrap().unwrap().logprob, 0.0);
+        assert_eq!(greedy(&[0.0, f32::INFINITY]).unwrap().logprob, 0.0);
     }
 }

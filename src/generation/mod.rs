@@ -27,7 +27,7 @@ mod truncation;
 pub use beams::BeamSequence;
 pub(crate) use beams::{BeamSearch, BeamStep, Beams};
 pub(crate) use greedy::log_probability;
-pub use greedy::{Choice, NanLogit, greedy};
+pub use greedy::{Choice, greedy};
 pub use logprobs::{Logprobs, TokenLogprob};
 pub use lookup::prompt_lookup;
 pub use mask::TokenMask;

@@ -25,12 +25,6 @@ pub enum Purpose {
     Token = 0,
     /// Whether XTC acts on it.
     Xtc = 1,
-    /// Whether speculation takes a token that a draft proposed.
-    Accept = 2,
-    /// Which token stands in for one that was not taken.
-    Residual = 3,
-    /// Which token a draft proposes.
-    Draft = 4,
 }
 
 /// A number from 0 to 1, 1 left out, of 53 bits.

@@ -22,8 +22,7 @@ use super::plan::Plan;
 use super::processors::Tally;
 use super::select::{Extent, copy};
 use super::{
-    Choice, Logprobs, NanLogit, Purpose, SamplerState, SamplingOptions, TokenMask, greedy, log_probability,
-    truncation, uniform,
+    Choice, Logprobs, Purpose, SamplerState, SamplingOptions, TokenMask, greedy, log_probability, uniform,
 };
 
 /// Why no token was chosen.
@@ -46,12 +45,6 @@ pub enum SampleError {
     /// The host's hook or sampler said so.
     #[error("the host's {what} ended the call")]
     Stopped { what: &'static str },
-}
-
-impl From<NanLogit> for SampleError {
-    fn from(nan: NanLogit) -> Self {
-        SampleError::Nan { index: nan.index }
-    }
 }
 
 /// A host's own processor, before all others: it may change the logits, and gets the tokens so far.
@@ -140,8 +133,9 @@ impl Sampler {
         self.logprobs.as_ref()
     }
 
-    /// The last token of the sequence is now one that was not chosen here.
-    pub(crate) fn forget_logprobs(&mut self) {
+    /// The sequence has other tokens from this place on, or none, that were not chosen here.
+    pub(crate) fn forget_from(&mut self, place: usize) {
+        self.state.truncate(place as u64);
         self.logprobs = None;
     }
 
@@ -171,8 +165,7 @@ impl Sampler {
         allowed: Option<&TokenMask>,
     ) -> Result<Choice, SampleError> {
         if self.is_plain() && allowed.is_none() {
-            // Also where all have -inf, of which this takes the first.
-            return greedy(logits)?.ok_or(SampleError::Empty);
+            return greedy(logits);
         }
         let index = self.pick(logits, history, prompt_len, allowed)?;
         let logit = logits.get(index).copied().unwrap_or(f32::NEG_INFINITY);
@@ -225,44 +218,6 @@ impl Sampler {
             largest(scores, &self.memory).ok_or(SampleError::NothingLeft)?
         };
         Ok(chosen)
-    }
-
-    /// The tokens that could be chosen, in the order of their ids, with their probabilities: what
-    /// [`choose`](Self::choose) draws from, or, greedy, the one that it takes. XTC's decision is
-    /// that of the place.
-    pub fn distribution(
-        &mut self,
-        logits: &[f32],
-        history: &[i32],
-        prompt_len: usize,
-        allowed: Option<&TokenMask>,
-        probabilities: &mut Vec<(u32, f64)>,
-    ) -> Result<(), SampleError> {
-        probabilities.clear();
-        let edited = self.process(logits, history, prompt_len, allowed)?;
-        if self.plan.draw.is_none() {
-            let scores = scores(logits, &self.scores, edited);
-            let token = largest(scores, &self.memory).ok_or(SampleError::NothingLeft)?;
-            probabilities.push((token as u32, 1.0));
-            return Ok(());
-        }
-        let (left, _) = self.distribution_of(logits, edited, history.len() as u64)?;
-        let scores = scores(logits, &self.scores, edited);
-        match left {
-            Left::Above(above) => {
-                let all = scores.iter().enumerate();
-                let weights = all.map(|(token, &score)| (token as u32, above.weight(token, score)));
-                let weights = weights.filter(|(_, weight)| *weight > 0.0);
-                probabilities.extend(weights.map(|(token, weight)| (token, weight / above.total)));
-            }
-            Left::Some => {
-                let candidates = &self.memory.candidates;
-                let total = truncation::total(candidates);
-                let all = candidates.iter();
-                probabilities.extend(all.map(|one| (one.token, one.weight / total)));
-            }
-        }
-        Ok(())
     }
 
     /// Whether a host's own sampler is set.

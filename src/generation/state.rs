@@ -25,12 +25,17 @@ impl SamplerState {
 
     /// Sets μ after the token at this place, and forgets later ones.
     pub(super) fn set(&mut self, place: u64, mu: f64) {
-        self.mu.truncate(self.mu.partition_point(|&(at, _)| at < place));
+        self.truncate(place);
         if self.mu.len() == self.mu.capacity() {
             // Rarely, and not for a few tokens each.
             self.mu.reserve(Self::AHEAD.max(self.mu.len()));
         }
         self.mu.push((place, mu));
+    }
+
+    /// Forgets μ from this place on: the tokens there are gone, or are others that were not chosen by it.
+    pub fn truncate(&mut self, place: u64) {
+        self.mu.truncate(self.mu.partition_point(|&(at, _)| at < place));
     }
 
     /// The state as bytes: for each place its number as a u64 and μ as a float64, little-endian.

@@ -191,10 +191,7 @@ fn mirostat_k(order: &[Candidate], mu: f64, vocabulary: usize) -> usize {
         false => epsilon * libm::exp2(mu) / denominator,
     };
     let k = libm::pow(base, 1.0 / s);
-    if k.is_nan() {
-        // Equally probable tokens, s = 0: there is no tail to leave out.
-        return order.len();
-    }
-    // `as` takes what is out of range to its border.
+    // Of equally probable tokens s is 0 and k, the limit, as good as 0 or as infinite. A single token has no
+    // exponent at all. `as` takes what is out of range to its border, and NaN to 0.
     (k as usize).clamp(1, order.len().max(1))
 }

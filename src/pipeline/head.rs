@@ -403,7 +403,7 @@ impl Head {
         loop {
             let logits = self.pool.output(model.spec.component, model.spec.logits);
             let chosen = logits.and_then(|logits| last_row(logits, &mut self.row));
-            let chosen = chosen.and_then(|()| greedy(&self.row).ok().flatten());
+            let chosen = chosen.and_then(|()| greedy(&self.row).ok());
             let Some(guess) = chosen.and_then(|choice| i32::try_from(choice.index).ok()) else {
                 break;
             };

@@ -237,6 +237,7 @@ impl Run {
             }
             self.media.place(self.transcript.len(), &images);
             self.pool.pictures = self.media.pictures();
+            self.sampler.forget_from(self.transcript.len());
             self.transcript.append(&ids);
             if let Some(constrained) = &mut self.constrained {
                 constrained.restart(self.transcript.len());
@@ -417,7 +418,8 @@ impl Run {
         self.sampler.set_host_sampler(sampler);
     }
 
-    /// What the last token was chosen by, where the option `logprobs` is given and it was not forced.
+    /// What the last token was chosen by, where the option `logprobs` is given and the run has just chosen
+    /// it: neither appended, nor forced, nor uncovered by a rewind.
     pub fn logprobs(&self) -> Option<&Logprobs> {
         self.sampler.logprobs()
     }
@@ -451,8 +453,9 @@ impl Run {
             self.refuse_finished()?;
             self.refuse_full()?;
         }
+        let place = self.transcript.len() - usize::from(self.logits_are_used);
         let event = self.accept(id, logprob, Timings::default())?;
-        self.sampler.forget_logprobs();
+        self.sampler.forget_from(place);
         Ok(event)
     }
 
@@ -460,9 +463,10 @@ impl Run {
     pub(super) fn accept_forced(&mut self, id: i32) -> Result<Event, PipelineError> {
         // It does not take the place of the token before.
         let before = std::mem::replace(&mut self.logits_are_used, false);
+        let place = self.transcript.len();
         match self.accept(id, 0.0, Timings::default()) {
             Ok(event) => {
-                self.sampler.forget_logprobs();
+                self.sampler.forget_from(place);
                 self.has_logits = false;
                 self.logits_are_used = false;
                 Ok(Event {
@@ -595,6 +599,7 @@ impl Run {
             self.has_logits = false;
         }
         self.transcript.truncate(len);
+        self.sampler.forget_from(len);
         if let Some(constrained) = &mut self.constrained {
             constrained.rewind(len);
         }

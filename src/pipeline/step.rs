@@ -360,9 +360,7 @@ pub(super) fn no_choice(component: String, error: SampleError) -> RequestError {
 
 /// The most probable of these logits of a component.
 pub(super) fn choose(logits: &[f32], component: &str) -> Result<Choice, PipelineError> {
-    let choice = greedy(logits).map_err(SampleError::from);
-    let choice = choice.and_then(|choice| choice.ok_or(SampleError::Empty));
-    choice.map_err(|error| no_choice(component.to_owned(), error).into())
+    greedy(logits).map_err(|error| no_choice(component.to_owned(), error).into())
 }
 
 /// Whether an input changes when tokens are appended.

@@ -185,30 +185,3 @@ fn the_seed_and_the_place_say_which_token() {
         }
     }
 }
-
-/// What is drawn from is what is told of it.
-#[test]
-fn the_distribution_is_that_of_the_draws() {
-    let logits = few_logits();
-    for options in [
-        &[("do_sample", "true")][..],
-        &[("top_k", "5"), ("temperature", "0.7")],
-    ] {
-        let p = expected(options, &logits);
-        let mut told = Vec::new();
-        sampler(options, 0)
-            .distribution(&logits, &[], 0, None, &mut told)
-            .unwrap();
-        assert!(told.iter().map(|(token, _)| *token).is_sorted());
-        assert_eq!(told.len(), p.iter().filter(|p| **p > 0.0).count());
-        for (token, found) in told {
-            assert!((found - p[token as usize]).abs() < 1e-7);
-        }
-    }
-    let mut told = Vec::new();
-    sampler(&[], 0)
-        .distribution(&logits, &[], 0, None, &mut told)
-        .unwrap();
-    let greedy = sampler(&[], 0).pick(&logits, &[], 0, None).unwrap();
-    assert_eq!(told, [(greedy as u32, 1.0)]);
-}

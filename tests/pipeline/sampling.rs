@@ -150,6 +150,64 @@ fn what_is_drawn_depends_on_the_place_alone() {
     assert_eq!(generate(&mut run), whole);
 }
 
+fn steps(run: &mut Run, count: usize) -> Vec<i32> {
+    let mut step = || run.step(&RunControl::default()).unwrap().token.unwrap();
+    (0..count).map(|_| step()).collect()
+}
+
+/// A run that was elsewhere chooses what one chooses that has only been where it is.
+#[test]
+fn what_mirostat_remembers_goes_with_the_tokens() {
+    let (pipeline, _) = language_model("");
+    for version in ["1", "2"] {
+        let options = [
+            ("mirostat", version),
+            ("mirostat_tau", "2"),
+            ("mirostat_eta", "1"),
+            ("temperature", "1.5"),
+        ];
+        let begin = |seed| begin(&pipeline, &options, seed);
+        for seed in 0..20 {
+            // Rewound, and another turn appended.
+            let mut fresh = begin(seed);
+            steps(&mut fresh, 3);
+            fresh.append_tokens(&[2, 7, 2]).unwrap();
+            let mut elsewhere = begin(seed);
+            steps(&mut elsewhere, 9);
+            elsewhere.rewind(PROMPT.len() + 3).unwrap();
+            elsewhere.append_tokens(&[2, 7, 2]).unwrap();
+            assert_eq!(steps(&mut elsewhere, 8), steps(&mut fresh, 8), "{version} {seed}");
+            // A token in the place of the one that was chosen.
+            let mut fresh = begin(seed);
+            steps(&mut fresh, 4);
+            fresh.forward(&RunControl::default()).unwrap();
+            fresh.force_token(6).unwrap();
+            let mut elsewhere = begin(seed);
+            steps(&mut elsewhere, 5);
+            elsewhere.force_token(6).unwrap();
+            assert_eq!(elsewhere.tokens(), fresh.tokens());
+            let mut fork = elsewhere.fork().unwrap();
+            let expected = steps(&mut fresh, 8);
+            assert_eq!(steps(&mut elsewhere, 8), expected, "{version} {seed}");
+            assert_eq!(steps(&mut fork, 8), expected, "{version} {seed}");
+        }
+    }
+}
+
+#[test]
+fn probabilities_are_of_the_last_token_or_of_none() {
+    let (pipeline, _) = language_model("");
+    let mut run = begin(&pipeline, &[("logprobs", "2")], 1);
+    steps(&mut run, 3);
+    let third = run.logprobs().cloned().unwrap();
+    run.rewind(run.tokens().len() - 1).unwrap();
+    assert_eq!(run.logprobs(), None);
+    steps(&mut run, 1);
+    assert_eq!(run.logprobs(), Some(&third));
+    run.append_tokens(&[3]).unwrap();
+    assert_eq!(run.logprobs(), None);
+}
+
 #[test]
 fn a_second_turn_begins_an_answer() {
     let (pipeline, _) = language_model("");
