@@ -53,6 +53,16 @@ pub(super) fn read_defaults(
     {
         value.warn("a search that draws tokens is not done by this version; they are drawn without one");
     }
+    let groups = sampling.num_beam_groups.take().is_some_and(|groups| groups > 1);
+    let diverse = sampling
+        .diversity_penalty
+        .take()
+        .is_some_and(|penalty| penalty > 0.0);
+    for (name, given) in [("num_beam_groups", groups), ("diversity_penalty", diverse)] {
+        if given && let Some(value) = generation.get(name) {
+            value.warn("groups of beams are not searched by this version; beams are searched as one group");
+        }
+    }
     if let Some(words) = generation.get("bad_words_ids") {
         let words = words.items()?.map(|word| ids(&word)).collect::<Result<_, _>>()?;
         sampling.bad_words = Some(words);

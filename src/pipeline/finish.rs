@@ -1,7 +1,7 @@
 //! What runs because the host asks for it, after the steps or beside them.
 
 use crate::component::{DataType, RunControl};
-use crate::package::Phase;
+use crate::package::{Phase, TokenLoop};
 
 use super::convert::write_integers;
 use super::request;
@@ -15,8 +15,10 @@ impl Run {
         let _traced = self.traced("finish");
         let pipeline = self.pipeline.clone();
         let spec = &pipeline.shared().spec;
-        if self.token_loop().is_some() && !self.has_logits {
-            return Err(RequestError::NoLogits.into());
+        if let Some(token_loop) = self.token_loop()
+            && !self.has_logits
+        {
+            self.run_answer(token_loop, control)?;
         }
         let no_frame = spec.nested.is_some() && !self.frames.any();
         if no_frame || (spec.own_loop().is_some() && self.next_step.is_none()) {
@@ -27,6 +29,18 @@ impl Run {
                 .get(index)
                 .is_some_and(|component| component.phase == Phase::FinalOnly)
         })
+    }
+
+    /// Feeds an answer that no pass was made for yet: the tokens of a search, or those that a constraint left
+    /// no choice about. As behind a step, all of it but the last token.
+    fn run_answer(&mut self, token_loop: TokenLoop, control: &RunControl) -> Result<(), PipelineError> {
+        let is_frames = self.pipeline.shared().spec.nested.is_some();
+        if is_frames || self.transcript.chosen_in_turn() == 0 {
+            return Err(RequestError::NoLogits.into());
+        }
+        self.feed_up_to(self.transcript.len() - 1, token_loop, control)?;
+        self.logits_are_used = self.has_logits;
+        Ok(())
     }
 
     /// Runs one on_demand component.

@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::component::{CALL, RunControl, TensorView, TraceSpan};
+use crate::component::{CALL, MemoryAccount, RunControl, TensorView, TraceSpan};
 use crate::generation::{
     BeamSequence, Beams, FinishReason, HostSampler, LogitsHook, Logprobs, Sampler, StopConditions,
     log_probability,
@@ -40,7 +40,8 @@ pub struct RunStats {
     pub prefill: Duration,
     /// Time in steps that fed one token.
     pub decode: Duration,
-    /// Bytes that the KV buffers take, in use or reserved, those that forks share included.
+    /// Bytes that the KV buffers take, in use or reserved, those that forks share and those of a draft or a
+    /// head included.
     pub kv_bytes: u64,
     /// Tokens that did not run because another run of the pipeline had begun with them.
     pub reused_tokens: u64,
@@ -114,6 +115,15 @@ impl fmt::Debug for Run {
 
 impl Run {
     pub fn new(pipeline: &Pipeline, settings: &RunSettings) -> Result<Self, PipelineError> {
+        Run::for_account(pipeline, settings, settings.memory_account())
+    }
+
+    /// The same, whose memory counts for an account.
+    pub(super) fn for_account(
+        pipeline: &Pipeline,
+        settings: &RunSettings,
+        account: Option<MemoryAccount>,
+    ) -> Result<Self, PipelineError> {
         let spec = &pipeline.shared().spec;
         let decoder = spec
             .token_loop
@@ -146,7 +156,7 @@ impl Run {
         let (sampler, beams) = sampler(settings, spec)?;
         refuse_beams(settings.speculation, beams.as_ref())?;
         let max_tokens = settings.max_tokens.or(spec.max_tokens);
-        let mut pool = Pool::new(spec, settings.memory_account())?;
+        let mut pool = Pool::new(spec, account)?;
         for (iteration, steps) in spec.iterations.iter().zip(&steps) {
             pool.states.start_as_noise(iteration, steps.starts_as_noise());
         }
@@ -683,6 +693,17 @@ impl Run {
         self.transcript.tokens()
     }
 
+    /// Text of this turn's answer that no event has given out yet, because a stop string may have begun in it
+    /// or a character is incomplete (U+FFFD stands for one). It stays held back: if the answer goes on, a
+    /// later event has it, so this is for answers that end here, by a deadline for one. Empty once the run is
+    /// finished, whose last event has had it.
+    pub fn pending_text(&self) -> Result<String, PipelineError> {
+        match self.finished {
+            Some(_) => Ok(String::new()),
+            None => Ok(self.transcript.pending()?),
+        }
+    }
+
     /// Why the run is finished, if it is.
     pub fn finished(&self) -> Option<FinishReason> {
         self.finished
@@ -693,9 +714,14 @@ impl Run {
         RunStats {
             prompt_tokens: usage.prompt_tokens,
             generated_tokens: usage.generated_tokens,
-            kv_bytes: self.pool.cache_bytes(&self.pipeline.shared().spec) + self.ahead.head_bytes(),
+            kv_bytes: self.cache_bytes(),
             ..self.stats
         }
+    }
+
+    /// Bytes of its caches, and of those of who guesses for it.
+    pub(super) fn cache_bytes(&self) -> u64 {
+        self.pool.cache_bytes(&self.pipeline.shared().spec) + self.ahead.cache_bytes()
     }
 
     pub(super) fn token_loop(&self) -> Option<TokenLoop> {

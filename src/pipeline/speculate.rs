@@ -71,12 +71,14 @@ impl Ahead {
     }
 
     /// Bytes that the caches of who guesses hold, beside the run's own.
-    pub fn head_bytes(&self) -> u64 {
-        self.head.as_ref().map_or(0, |head| head.cache_bytes())
+    pub fn cache_bytes(&self) -> u64 {
+        let draft = self.draft.as_ref().map_or(0, |draft| draft.cache_bytes());
+        draft + self.head.as_ref().map_or(0, |head| head.cache_bytes())
     }
 
     pub fn fork(&mut self, account: Option<MemoryAccount>) -> Result<Ahead, PipelineError> {
-        let draft = self.draft.as_mut().map(|draft| draft.fork()).transpose()?;
+        let draft = self.draft.as_mut();
+        let draft = draft.map(|draft| draft.fork_for(account.clone())).transpose()?;
         Ok(Ahead {
             draft: draft.map(Box::new),
             head: self.head.as_mut().map(|head| Box::new(head.fork(account))),
@@ -160,7 +162,8 @@ pub(super) fn refuse_beams(speculation: Speculation, beams: Option<&Beams>) -> R
 impl Run {
     /// Has another pipeline's model guess what this run chooses: a smaller one of the same
     /// vocabulary. It is given this run's tokens as they come. Settings say how many tokens it guesses
-    /// for a pass; with [`Speculation::Off`] they are as many as the default.
+    /// for a pass; with [`Speculation::Off`] they are as many as the default. What it takes of memory
+    /// counts for this run.
     pub fn set_draft(&mut self, pipeline: &Pipeline) -> Result<(), PipelineError> {
         let size_of = |pipeline: &Pipeline| {
             let shared = pipeline.shared();
@@ -196,7 +199,8 @@ impl Run {
             max_tokens: Some(u64::MAX),
             ..RunSettings::default()
         };
-        self.ahead.draft = Some(Box::new(Run::new(pipeline, &of_draft)?));
+        let draft = Run::for_account(pipeline, &of_draft, self.pool.account())?;
+        self.ahead.draft = Some(Box::new(draft));
         self.ahead.head = None;
         self.settings = settings;
         Ok(())

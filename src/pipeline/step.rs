@@ -38,6 +38,16 @@ impl Run {
         token_loop: TokenLoop,
         control: &RunControl,
     ) -> Result<Timings, PipelineError> {
+        self.feed_up_to(self.transcript.len(), token_loop, control)
+    }
+
+    /// The same of the first `count` tokens.
+    pub(super) fn feed_up_to(
+        &mut self,
+        count: usize,
+        token_loop: TokenLoop,
+        control: &RunControl,
+    ) -> Result<Timings, PipelineError> {
         let started = Instant::now();
         let mut timings = Timings::default();
         self.prepare_feed(control, &mut timings)?;
@@ -48,13 +58,13 @@ impl Run {
         {
             self.feed_embeddings(token_loop, nested, pre, control, &mut timings)?;
         }
-        while self.ran < self.transcript.len() {
+        while self.ran < count {
             let start = if self.keeps_cache { self.ran } else { 0 };
             let end = match self.settings.chunk_size {
                 // What only the first pass gets belongs to all of the prompt.
-                Some(_) if start == 0 && self.feeds_first_pass() => self.transcript.len(),
-                Some(chunk) => self.transcript.len().min(start.saturating_add(chunk)),
-                None => self.transcript.len(),
+                Some(_) if start == 0 && self.feeds_first_pass() => count,
+                Some(chunk) => count.min(start.saturating_add(chunk)),
+                None => count,
             };
             if self.feed_ahead(token_loop, control, &mut timings)? {
                 continue;

@@ -209,6 +209,19 @@ impl Transcript {
         Ok(piece)
     }
 
+    /// Text of the tokens that were chosen in this turn which no piece has had yet.
+    pub fn pending(&self) -> Result<String, TextError> {
+        let Some(text) = &self.text else {
+            return Ok(String::new());
+        };
+        let Streamed {
+            mut decoder,
+            mut stops,
+            ..
+        } = text.now.clone();
+        Ok(stops.push(&decoder.flush()?, true).text)
+    }
+
     pub fn truncate(&mut self, len: usize) {
         self.tokens.truncate(len);
         self.chosen.truncate(len);

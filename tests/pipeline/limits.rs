@@ -350,3 +350,30 @@ fn caches_of_absurd_sizes_are_refused() {
         }
     }
 }
+
+/// Of two runs of the same tokens the one with a draft needs room for that, too.
+#[test]
+fn of_a_run_holds_for_its_draft() {
+    let files = decoder_files(DECODER);
+    let pipeline = open_with(&files, &PipelineOptions::default()).unwrap();
+    let draft = open_with(&files, &PipelineOptions::default()).unwrap();
+    let is_enough = |with_draft: bool, limit: u64| {
+        let settings = RunSettings {
+            stop_on_eos: false,
+            max_tokens: Some(8),
+            memory_bytes: Some(limit),
+            ..RunSettings::default()
+        };
+        let mut run = Run::new(&pipeline, &settings).unwrap();
+        if with_draft {
+            run.set_draft(&draft).unwrap();
+        }
+        run.append_tokens(&[3; 40]).unwrap();
+        let control = RunControl::default();
+        let goes = (0..8).all(|_| run.step(&control).is_ok());
+        goes && (!with_draft || run.stats().proposed_tokens > 0)
+    };
+    let least = |with_draft| (1..10_000).find(|step| is_enough(with_draft, step * 64)).unwrap();
+    let (alone, both) = (least(false), least(true));
+    assert!(both > alone + alone / 4, "{both} and {alone}");
+}

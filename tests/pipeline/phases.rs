@@ -1,5 +1,7 @@
 //! What runs when: phases, modalities, states, routes between components.
 
+use std::ops::ControlFlow;
+
 use oxpipe::component::{ComponentTensor, DataType, RunControl};
 use oxpipe::generation::FinishReason;
 use oxpipe::pipeline::{ErrorKind, Phase, Pipeline, Run, RunSettings};
@@ -330,6 +332,71 @@ pipeline:
     // The run goes on after that.
     let whole = run.tokens().to_vec();
     assert_eq!(steps(&mut run, 1), [next_token(&whole, 0)]);
+}
+
+/// Where no pass was made for the answer yet, behind a search, finish makes the one that a step would have.
+#[test]
+fn an_answer_of_a_search_can_be_finished() {
+    let yaml = "
+pipeline:
+  models:
+    decoder:
+      filename: d.onnx
+      type: decoder
+      io:
+        token_input: input_ids
+        attention_mask_input: attention_mask
+        position_ids_input: position_ids
+        logits_output: logits
+        kv_inputs: [past]
+        kv_outputs: [present]
+    vocoder: {filename: v.onnx, type: vocoder}
+  dataflow:
+    - {from: decoder.output_ids, to: vocoder.codes, dtype: int64}
+  phases:
+    vocoder: {run_on: final_only}
+";
+    let vocoder = Fake::new(io(&["codes:int64[1,n]"], &["audio:float32[n]"]), |call| {
+        let codes = call.ints("codes");
+        let audio: Vec<f32> = codes.iter().map(|&code| 2.0 * code as f32).collect();
+        Ok(vec![("audio", float_tensor(&[audio.len() as i64], &audio))])
+    });
+    let pipeline = open(
+        yaml,
+        vec![("decoder", super::fake::decoder()), ("vocoder", vocoder)],
+    )
+    .unwrap();
+    let control = RunControl::default();
+    for max_tokens in [1, 6] {
+        let mut settings = RunSettings {
+            max_tokens: Some(max_tokens),
+            ..RunSettings::default()
+        };
+        settings.sampling.set("num_beams", "3").unwrap();
+        let mut run = Run::new(&pipeline, &settings).unwrap();
+        run.append_tokens(&PROMPT).unwrap();
+        assert_eq!(run.finish(&control).unwrap_err().kind(), ErrorKind::InvalidState);
+        run.generate(&control, &mut |_, _| ControlFlow::Continue(()))
+            .unwrap();
+        let answer = run.tokens()[PROMPT.len()..].to_vec();
+        assert_eq!(answer.len() as u64, max_tokens);
+        run.finish(&control).unwrap();
+        let expected: Vec<f32> = answer.iter().map(|&id| 2.0 * id as f32).collect();
+        assert_eq!(floats(run.get_tensor("vocoder.audio").unwrap()), expected);
+        // The logits that the last token could have been chosen from.
+        if max_tokens > 1 {
+            let before = &run.tokens()[..run.tokens().len() - 1];
+            let largest = run.logits().unwrap().iter().copied().fold(f32::MIN, f32::max);
+            assert_eq!(run.logits().unwrap()[next_token(before, 0) as usize], largest);
+        }
+        // Another turn goes on from there.
+        run.append_tokens(&[1]).unwrap();
+        let saved = run.save().unwrap();
+        let mut loaded = Run::load(&pipeline, &settings, &saved).unwrap();
+        loaded.forward(&control).unwrap();
+        run.forward(&control).unwrap();
+        assert_eq!(run.logits().unwrap(), loaded.logits().unwrap());
+    }
 }
 
 #[test]

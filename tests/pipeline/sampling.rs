@@ -8,7 +8,7 @@ use oxpipe::generation::{SampleError, SamplingOptions};
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, RequestError, Run, RunSettings};
 
-use super::fake::{DECODER_METADATA, continuation, decoder, language_model, runtime};
+use super::fake::{DECODER_METADATA, continuation, decoder, files, language_model, open_source, runtime};
 
 const PROMPT: [i32; 5] = [3, 1, 4, 1, 5];
 
@@ -277,11 +277,63 @@ fn no_token_left_is_an_error_and_the_run_goes_on() {
 }
 
 /// What a package says and nobody does is a warning, unless it is the value that does nothing.
+/// What a package alone asks for and this version does not do is left out; a caller hears of it.
+#[test]
+fn groups_of_beams_of_a_package_are_searched_as_one() {
+    let (plain, _) = language_model("generation: {num_beams: 4}\n");
+    let (grouped, _) =
+        language_model("generation: {num_beams: 4, num_beam_groups: 2, diversity_penalty: 1.0}\n");
+    assert_eq!(answer(&grouped, &[], 1), answer(&plain, &[], 1));
+    for option in [("num_beam_groups", "2"), ("diversity_penalty", "1")] {
+        let error = Run::new(&plain, &settings(&[option], 1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("groups of beams"), "{error}");
+    }
+}
+
+/// Half a character is there for who asks, and in the event of the token that completes it.
+#[test]
+fn text_that_no_event_has_given_can_be_asked_for() {
+    let tokenizer = r#"{
+        "version": "1.0", "added_tokens": [],
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "merges": [],
+                  "vocab": {"\u00c3": 0, "\u00a9": 1, "a": 2, "b": 3, "c": 4, "d": 5, "e": 6, "f": 7}}
+    }"#;
+    let metadata = format!("{DECODER_METADATA}  tokenizer: tokenizer.json\n");
+    let source = files(&[
+        ("inference_metadata.yaml", &metadata),
+        ("tokenizer.json", tokenizer),
+    ]);
+    let pipeline = open_source(&source, vec![("model", decoder())]).unwrap();
+    let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+    run.append_tokens(&PROMPT).unwrap();
+    let mut text = String::new();
+    for (token, pending) in [
+        (2, ""),
+        (0, "\u{fffd}"),
+        (1, ""),
+        (0, "\u{fffd}"),
+        (3, ""),
+        (0, "\u{fffd}"),
+    ] {
+        run.forward(&RunControl::default()).unwrap();
+        let event = run.force_token(token).unwrap();
+        assert_eq!(event.text_offset, text.len() as u64);
+        text.push_str(&event.text);
+        assert_eq!(run.pending_text().unwrap(), pending, "{text}");
+    }
+    assert_eq!(text, "a\u{e9}\u{fffd}b");
+    let whole = pipeline.tokenizer().unwrap();
+    let whole = whole.decode(&run.tokens()[PROMPT.len()..], true).unwrap();
+    assert_eq!(text + &run.pending_text().unwrap(), whole);
+}
+
 #[test]
 fn what_is_not_done_is_a_warning() {
     let yaml = format!(
         "{DECODER_METADATA}generation: {{penalty_alpha: 0.6, forced_bos_token_id: 3, sequence_bias: [], \
-         encoder_repetition_penalty: 1, epsilon_cutoff: 0}}\n"
+         encoder_repetition_penalty: 1, epsilon_cutoff: 0, num_beam_groups: 2}}\n"
     );
     let file: SharedBytes = Arc::new(yaml.into_bytes());
     let source = PackageSource::Files(vec![("inference_metadata.yaml".into(), file)]);
@@ -297,6 +349,7 @@ fn what_is_not_done_is_a_warning() {
         ),
         (1, 1)
     );
+    assert_eq!(about("generation.num_beam_groups"), 1);
     assert_eq!(
         warned
             .iter()

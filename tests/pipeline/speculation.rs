@@ -97,6 +97,28 @@ fn what_repeats_takes_few_passes() {
 }
 
 #[test]
+fn the_caches_of_a_draft_are_the_runs() {
+    let (pipeline, _) = language_model("");
+    let (draft, _) = language_model("");
+    let prompt = [1, 2, 3, 4, 5, 6, 7, 0].repeat(40);
+    let settings = settings(Speculation::Draft, 4);
+    let kv_bytes = |settings: &RunSettings, draft: Option<&Pipeline>| {
+        let mut run = start(&pipeline, settings, draft, &prompt);
+        let tokens = steps(&mut run, 8);
+        assert_eq!(tokens, continuation(&prompt, 8, 0));
+        (run.stats().kv_bytes, run.stats().proposed_tokens)
+    };
+    let alone = RunSettings {
+        speculation: Speculation::Off,
+        ..settings.clone()
+    };
+    let (own, _) = kv_bytes(&alone, None);
+    let (both, proposed) = kv_bytes(&settings, Some(&draft));
+    assert!(proposed > 0);
+    assert_eq!(both, 2 * own);
+}
+
+#[test]
 fn there_is_no_guess_beyond_the_context() {
     let (pipeline, _) = language_model("  max_sequence_length: 9\n");
     let (draft, _) = language_model("");
