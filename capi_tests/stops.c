@@ -145,6 +145,43 @@ static void ended_from_outside(void)
     oxp_run_free(run);
 }
 
+static void pending(oxp_run *run, const char *wanted)
+{
+    char text[64];
+    uint64_t needed = 0;
+    OK(oxp_run_pending_text_copy(run, text, sizeof text, &needed, ERR));
+    CHECK_TEXT(text, wanted);
+    CHECK(needed == strlen(wanted));
+}
+
+/* What is held back is there for who ends here, and comes with a later event for who goes on. */
+static void held_back(void)
+{
+    static const char *const strings[] = {"stop_strings", "[\"one two three six\"]", NULL};
+    oxp_run *run = start(strings);
+    oxp_event event = OXP_EVENT_INIT;
+    oxp_cancel *cancel = NULL;
+    uint32_t reason = 0;
+    pending(run, "");
+    OK(oxp_run_step(run, &event, NULL, ERR));
+    OK(oxp_run_step(run, &event, NULL, ERR));
+    CHECK_TEXT(event.text, "");
+    pending(run, "one two");
+    MUST(oxp_cancel_create(&cancel, ERR));
+    OK(oxp_cancel_request(cancel, ERR));
+    EXPECT(OXP_ERR_CANCELLED, "", oxp_run_generate(run, &reason, NULL, NULL, cancel, ERR));
+    CHECK(reason == OXP_FINISH_CANCELLED);
+    pending(run, "one two");
+    OK(oxp_run_step(run, &event, NULL, ERR));
+    CHECK_TEXT(event.text, "");
+    OK(oxp_run_step(run, &event, NULL, ERR));
+    CHECK(event.text_offset == 0);
+    CHECK_TEXT(event.text, "one two three four");
+    pending(run, "");
+    oxp_cancel_free(cancel);
+    oxp_run_free(run);
+}
+
 static void refused(void)
 {
     oxp_options *options = NULL;
@@ -170,6 +207,7 @@ int main(int argc, char **argv)
     turns();
     forced();
     ended_from_outside();
+    held_back();
     refused();
     oxp_pipeline_free(pipeline);
     return check_result();

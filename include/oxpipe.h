@@ -1674,6 +1674,22 @@ oxp_status oxp_run_force_token(oxp_run *run,
 oxp_status oxp_run_rewind(oxp_run *run, uint64_t length, oxp_error **err);
 
 /**
+ * Text of the answer that no event has given yet, by the rule of strings out: a stop string may have begun
+ * in it, or a character is incomplete, for which U+FFFD stands. It stays held back, and a later event has
+ * it if the answer goes on; ask for it where the answer ends here: behind OXP_ERR_CANCELLED,
+ * OXP_ERR_DEADLINE_EXCEEDED or a callback that ended the call. Empty once the run is finished, whose last
+ * event had it, and in packages whose tokens are no text.
+ *
+ * Errors: OXP_ERR_TOKENIZER, OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
+ * OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_pending_text_copy(oxp_run *run,
+                                     char *buffer,
+                                     uint64_t capacity,
+                                     uint64_t *needed,
+                                     oxp_error **err);
+
+/**
  * Runs the final_only components; their outputs are then values of the run. In an iterative
  * package they may run after any step, over what that has made. `cancel` may be NULL.
  *

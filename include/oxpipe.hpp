@@ -2439,6 +2439,17 @@ public:
         const oxp_status status = oxp_run_rewind(get(), length, &owned);
         return detail::done(status, owned);
     }
+    /**
+     * oxp_run_pending_text_copy: text of the answer that no event has given yet, for an answer that ends
+     * here by a deadline, a cancel or a callback.
+     */
+    [[nodiscard]] returns<std::string> pending_text() const
+    {
+        return detail::owned_copy<std::string>(
+            64, [&](char *buffer, std::uint64_t capacity, std::uint64_t *needed, oxp_error **owned) {
+                return oxp_run_pending_text_copy(get(), buffer, capacity, needed, owned);
+            });
+    }
     /** oxp_run_fork: a run that goes on from where this one is. */
     [[nodiscard]] returns<run> fork()
     {

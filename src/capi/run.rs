@@ -18,7 +18,7 @@ use super::options::{self, RunOptions, TestHook, oxp_options};
 use super::pipeline::{PipelineObject, oxp_pipeline};
 use super::sampling::oxp_token_logprob;
 use super::status::{OXP_ERR_CANCELLED, OXP_ERR_DEADLINE_EXCEEDED, oxp_status};
-use super::strings::{Out, array, text};
+use super::strings::{Out, array, copy_text, text};
 use super::structs::{InfoOut, info_struct};
 use super::tensor::{borrow, oxp_tensor_in};
 
@@ -514,6 +514,33 @@ pub unsafe extern "C" fn oxp_run_rewind(
             let run = handle::get::<RunObject>(run, "run")?;
             let mut state = run.0.enter()?;
             Ok(state.run.rewind(usize::try_from(length).unwrap_or(usize::MAX))?)
+        })
+    }
+}
+
+/// Text of the answer that no event has given yet, by the rule of strings out: a stop string may have begun
+/// in it, or a character is incomplete, for which U+FFFD stands. It stays held back, and a later event has
+/// it if the answer goes on; ask for it where the answer ends here: behind OXP_ERR_CANCELLED,
+/// OXP_ERR_DEADLINE_EXCEEDED or a callback that ended the call. Empty once the run is finished, whose last
+/// event had it, and in packages whose tokens are no text.
+///
+/// Errors: OXP_ERR_TOKENIZER, OXP_ERR_BUFFER_TOO_SMALL, OXP_ERR_NULL_POINTER, OXP_ERR_INVALID_HANDLE,
+/// OXP_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_pending_text_copy(
+    run: *mut oxp_run,
+    buffer: *mut c_char,
+    capacity: u64,
+    needed: *mut u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard("oxp_run_pending_text_copy", err, || {
+            let needed = Out::new(needed, 0, "needed")?;
+            let run = handle::get::<RunObject>(run, "run")?;
+            let state = run.0.enter()?;
+            copy_text(&state.run.pending_text()?, buffer, capacity, &needed)
         })
     }
 }

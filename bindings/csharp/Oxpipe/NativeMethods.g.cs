@@ -296,6 +296,9 @@ namespace Oxpipe
         [DllImport(__DllName, EntryPoint = "oxp_run_rewind", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_rewind(oxp_run* run, ulong length, oxp_error** err);
 
+        [DllImport(__DllName, EntryPoint = "oxp_run_pending_text_copy", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_pending_text_copy(oxp_run* run, byte* buffer, ulong capacity, ulong* needed, oxp_error** err);
+
         [DllImport(__DllName, EntryPoint = "oxp_run_finish", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_finish(oxp_run* run, oxp_cancel* cancel, oxp_error** err);
 

@@ -433,6 +433,20 @@ namespace Oxpipe
         }
 
         /// <summary>
+        /// Text of the answer that no event has given yet (see oxp_run_pending_text_copy in oxpipe.h), for an
+        /// answer that ends here by a deadline, a cancel or a callback.
+        /// </summary>
+        public string PendingText()
+        {
+            using (var call = new Call(this))
+            {
+                oxp_run* run = call.Run;
+                return Calls.CopyText((byte* buffer, ulong capacity, ulong* needed, oxp_error** error) =>
+                    NativeMethods.oxp_run_pending_text_copy(run, buffer, capacity, needed, error));
+            }
+        }
+
+        /// <summary>
         /// A run that goes on from where this one is, with its tokens, inputs, values and options. Both
         /// then go their own ways.
         /// </summary>

@@ -247,6 +247,7 @@ static class RunTests
             run.Rewind(1);
             Check.Equal(run.Step().Token, 4);
 
+            Check.Equal(run.PendingText(), "");
             run.Rewind(2);
             Check.Same(run.GetTokens(), new[] { 3, 4 });
             Check.Equal(run.Step().Token, 5);

@@ -62,6 +62,7 @@ fn oxp_run_generate(p0: usize, p1: usize, p2: usize, p3: usize, p4: usize, p5: u
 fn oxp_run_forward(p0: usize, p1: usize, p2: usize) -> i32;
 fn oxp_run_force_token(p0: usize, p1: i32, p2: usize, p3: usize) -> i32;
 fn oxp_run_rewind(p0: usize, p1: u64, p2: usize) -> i32;
+fn oxp_run_pending_text_copy(p0: usize, p1: usize, p2: u64, p3: usize, p4: usize) -> i32;
 fn oxp_run_finish(p0: usize, p1: usize, p2: usize) -> i32;
 fn oxp_run_execute(p0: usize, p1: usize, p2: u64, p3: usize, p4: usize) -> i32;
 fn oxp_run_set_constraint(p0: usize, p1: u32, p2: usize, p3: u64, p4: usize) -> i32;
@@ -242,6 +243,8 @@ Function { name: "oxp_run_force_token", returns: "oxp_status", parameters: &[("o
     call: |a| { let _ = a; unsafe { oxp_run_force_token(a[0] as usize, a[1] as i32, a[2] as usize, a[3] as usize) as u64 } } },
 Function { name: "oxp_run_rewind", returns: "oxp_status", parameters: &[("oxp_run *", "run"), ("uint64_t", "length"), ("oxp_error **", "err")],
     call: |a| { let _ = a; unsafe { oxp_run_rewind(a[0] as usize, a[1], a[2] as usize) as u64 } } },
+Function { name: "oxp_run_pending_text_copy", returns: "oxp_status", parameters: &[("oxp_run *", "run"), ("char *", "buffer"), ("uint64_t", "capacity"), ("uint64_t *", "needed"), ("oxp_error **", "err")],
+    call: |a| { let _ = a; unsafe { oxp_run_pending_text_copy(a[0] as usize, a[1] as usize, a[2], a[3] as usize, a[4] as usize) as u64 } } },
 Function { name: "oxp_run_finish", returns: "oxp_status", parameters: &[("oxp_run *", "run"), ("const oxp_cancel *", "cancel"), ("oxp_error **", "err")],
     call: |a| { let _ = a; unsafe { oxp_run_finish(a[0] as usize, a[1] as usize, a[2] as usize) as u64 } } },
 Function { name: "oxp_run_execute", returns: "oxp_status", parameters: &[("oxp_run *", "run"), ("const char *", "component"), ("uint64_t", "component_len"), ("const oxp_cancel *", "cancel"), ("oxp_error **", "err")],
