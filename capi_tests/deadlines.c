@@ -95,6 +95,49 @@ static void *cancel_soon(void *cancel)
     return NULL;
 }
 
+/* Of two runs in a batch the one that is late stays, and the other is not touched by it. */
+
+struct told {
+    oxp_run *late;
+    int late_steps;
+    int other_steps;
+};
+
+static int32_t tell(void *user_data, oxp_run *run, const oxp_event *event, const oxp_error *error)
+{
+    struct told *told = (struct told *)user_data;
+    if (run == told->late) {
+        told->late_steps += 1;
+        CHECK(event == NULL && oxp_error_get_code(error) == OXP_ERR_DEADLINE_EXCEEDED);
+        CHECK(strstr(oxp_error_get_message(error, NULL), "option timeout_ms is 50") != NULL);
+    } else {
+        told->other_steps += 1;
+        CHECK(error == NULL && event->finish_reason == OXP_FINISH_COMPLETED);
+    }
+    return 0;
+}
+
+static void batched(oxp_pipeline *pipeline, oxp_run *late)
+{
+    const float one = 1;
+    struct told told = {late, 0, 0};
+    oxp_batch *batch = NULL;
+    oxp_run *other = NULL;
+    uint64_t count = 0;
+    MUST(oxp_run_create(pipeline, NULL, &other, ERR));
+    give(other, &one, 1);
+    give(late, matrix, SIDE);
+    MUST(oxp_batch_create(pipeline, &batch, ERR));
+    OK(oxp_batch_add(batch, late, ERR));
+    OK(oxp_batch_add(batch, other, ERR));
+    OK(oxp_batch_step(batch, &count, tell, &told, NULL, ERR));
+    CHECK(count == 1 && told.late_steps == 1 && told.other_steps == 1);
+    OK(oxp_batch_get_count(batch, &count, ERR));
+    CHECK(count == 1);
+    oxp_batch_free(batch);
+    oxp_run_free(other);
+}
+
 static void running(const char *package)
 {
     const float one = 1;
@@ -113,6 +156,7 @@ static void running(const char *package)
     give(run, matrix, SIDE);
     EXPECT(OXP_ERR_DEADLINE_EXCEEDED, "option timeout_ms is 50", oxp_run_step(run, &event, NULL, ERR));
     EXPECT(OXP_ERR_INVALID_STATE, "slow", oxp_run_get_tensor(run, "slow.y", NT, &result, ERR));
+    batched(pipeline, run);
     /* The same run, with less to do; on a busy machine even that may not be done in 50 ms. */
     for (tries = 1; tries < 100; ++tries) {
         give(run, &one, 1);

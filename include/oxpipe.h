@@ -457,7 +457,8 @@
  *   "suppress_tokens" "5,6": token ids that are never chosen
  *   "begin_suppress_tokens"
  *                     the same, as the first of an answer
- * and then the largest is taken, of equals the one with the lowest id. With
+ * (where what rules tokens out leaves none that a constraint allows, the constraint wins for that
+ * token, so that its answers always end) and then the largest is taken, of equals the one with the lowest id. With
  *   "do_sample"       "true" a token is drawn instead. Default: the package's, but "true" if an
  *                     option below is set, which with "false" is an error
  * logits then go through
@@ -1846,10 +1847,12 @@ oxp_status oxp_batch_get_count(oxp_batch *batch, uint64_t *count, oxp_error **er
 /**
  * Takes a step (oxp_run_step) of every run in the batch, and tells of each; `on_step` may be NULL. A
  * run that finishes or fails leaves the batch; the others are not touched by that. One that was
- * cancelled, by "cancel" or by what its hook or sampler returned, stays. Runs that another
- * call is using are left out of this step and stay. `stepped`, which may be NULL, gets how many runs
- * took a step; none in an empty batch. `cancel` may be NULL, and ends the step for all runs, as each
- * is; "timeout_ms" of the runs does not count here.
+ * cancelled, by "cancel" or by what its hook or sampler returned, stays, and so does one whose own
+ * "timeout_ms" is over, which counts from the beginning of the step: its prompt ends there and goes on
+ * with the next step, while a pass that it takes with others does not end for one of them. Runs that
+ * another call is using are left out of this step and stay. `stepped`, which may be NULL, gets how many
+ * runs took a step; none in an empty batch. `cancel` may be NULL, and ends the step for all runs, as
+ * each is. Steps of a batch are without guesses ("speculation"): one pass has a token of each run.
  *
  * Runs that have one token to feed take the step together. A prompt, which is many, is its run's
  * alone: the others wait for it ("chunk_size" keeps what they wait for short, with a step a chunk

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::component::RunControl;
 use crate::pipeline::{Event, PipelineError, Run};
 
 use super::cancel::{self, oxp_cancel};
 use super::error::{self, oxp_error};
-use super::failure::Failure;
+use super::failure::{Failure, Result};
 use super::guard::{guard, guard_free, outside};
 use super::handle::{self, Object, Serial, Slot, State, Tag};
 use super::pipeline::{PipelineObject, oxp_pipeline};
@@ -188,10 +189,12 @@ pub unsafe extern "C" fn oxp_batch_get_count(
 
 /// Takes a step (oxp_run_step) of every run in the batch, and tells of each; `on_step` may be NULL. A
 /// run that finishes or fails leaves the batch; the others are not touched by that. One that was
-/// cancelled, by "cancel" or by what its hook or sampler returned, stays. Runs that another
-/// call is using are left out of this step and stay. `stepped`, which may be NULL, gets how many runs
-/// took a step; none in an empty batch. `cancel` may be NULL, and ends the step for all runs, as each
-/// is; "timeout_ms" of the runs does not count here.
+/// cancelled, by "cancel" or by what its hook or sampler returned, stays, and so does one whose own
+/// "timeout_ms" is over, which counts from the beginning of the step: its prompt ends there and goes on
+/// with the next step, while a pass that it takes with others does not end for one of them. Runs that
+/// another call is using are left out of this step and stay. `stepped`, which may be NULL, gets how many
+/// runs took a step; none in an empty batch. `cancel` may be NULL, and ends the step for all runs, as
+/// each is. Steps of a batch are without guesses ("speculation"): one pass has a token of each run.
 ///
 /// Runs that have one token to feed take the step together. A prompt, which is many, is its run's
 /// alone: the others wait for it ("chunk_size" keeps what they wait for short, with a step a chunk
@@ -228,8 +231,10 @@ pub unsafe extern "C" fn oxp_batch_step(
                     Err(failure) => return Err(failure),
                 }
             }
+            let each = turns.iter().map(|turn| turn.limit(cancel));
+            let each = each.collect::<Result<Vec<RunControl>>>()?;
             let mut runs: Vec<&mut Run> = turns.iter_mut().map(|turn| &mut turn.run).collect();
-            let outcomes = Run::step_together(&mut runs, &control);
+            let outcomes = Run::step_each_together(&mut runs, &each, &control);
             drop(runs);
             stepped.set(outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64);
             let stopped = outcomes
@@ -284,7 +289,7 @@ fn tell(
             call(&raw const event, std::ptr::null())
         }
         Err(error) => {
-            let object = error::create("oxp_batch_step", error.into());
+            let object = error::create("oxp_batch_step", state.late(error));
             let answer = call(std::ptr::null(), object);
             error::oxp_error_free(object);
             answer

@@ -188,7 +188,8 @@ pub const OXP_OPTIONS_PIPELINE: u32 = 3;
 ///   "suppress_tokens" "5,6": token ids that are never chosen
 ///   "begin_suppress_tokens"
 ///                     the same, as the first of an answer
-/// and then the largest is taken, of equals the one with the lowest id. With
+/// (where what rules tokens out leaves none that a constraint allows, the constraint wins for that
+/// token, so that its answers always end) and then the largest is taken, of equals the one with the lowest id. With
 ///   "do_sample"       "true" a token is drawn instead. Default: the package's, but "true" if an
 ///                     option below is set, which with "false" is an error
 /// logits then go through

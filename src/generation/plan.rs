@@ -1,7 +1,7 @@
 //! What is done with logits, with every option said, and the processors that are before all drawing.
 
 use super::distribution::{Draw, Mirostat};
-use super::processors::{self, Dry, Tally};
+use super::processors::{self, Dry, RuledOut, Tally};
 use super::{SampleError, SamplingOptions};
 
 /// What is done with logits, with every option said.
@@ -117,7 +117,8 @@ impl Plan {
 }
 
 impl Plan {
-    /// Applies all processors but the host's and the mask.
+    /// Applies all processors but the host's and the mask: those that change scores first, which what is ruled
+    /// out has no part in, so that it can be as if nothing were.
     pub fn apply(
         &self,
         scores: &mut [f32],
@@ -125,12 +126,11 @@ impl Plan {
         prompt_len: usize,
         end_tokens: &[i32],
         tally: &mut Tally,
+        ruled_out: &mut RuledOut,
     ) {
         tally.resize(scores.len());
+        ruled_out.clear();
         let answer = history.get(prompt_len..).unwrap_or_default();
-        if history.len() < self.min_length || answer.len() < self.min_new_tokens {
-            processors::forbid(scores, end_tokens);
-        }
         if self.repetition != 1.0 {
             processors::repetition(scores, history, self.repetition, tally);
         }
@@ -140,14 +140,21 @@ impl Plan {
         if let Some(dry) = &self.dry {
             dry.apply(scores, history, tally);
         }
-        if self.no_repeat_ngram > 0 {
-            processors::no_repeat_ngram(scores, history, self.no_repeat_ngram);
-        }
         processors::bias(scores, &self.biases);
-        processors::bad_words(scores, history, &self.bad_words);
-        processors::forbid(scores, &self.suppressed);
+        let ruled = self.biases.iter().filter(|(_, bias)| *bias == f32::NEG_INFINITY);
+        for (token, _) in ruled {
+            processors::forbid(scores, &[*token], ruled_out);
+        }
+        if history.len() < self.min_length || answer.len() < self.min_new_tokens {
+            processors::forbid(scores, end_tokens, ruled_out);
+        }
+        if self.no_repeat_ngram > 0 {
+            processors::no_repeat_ngram(scores, history, self.no_repeat_ngram, ruled_out);
+        }
+        processors::bad_words(scores, history, &self.bad_words, ruled_out);
+        processors::forbid(scores, &self.suppressed, ruled_out);
         if answer.is_empty() {
-            processors::forbid(scores, &self.suppressed_first);
+            processors::forbid(scores, &self.suppressed_first, ruled_out);
         }
     }
 }

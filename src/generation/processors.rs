@@ -46,16 +46,47 @@ fn score(scores: &mut [f32], token: i32) -> Option<&mut f32> {
         .and_then(|place| scores.get_mut(place))
 }
 
+/// Tokens that were ruled out, and their scores before that.
+#[derive(Default)]
+pub(super) struct RuledOut {
+    before: Vec<(i32, f32)>,
+}
+
+impl RuledOut {
+    /// Nothing is ruled out yet.
+    pub fn clear(&mut self) {
+        self.before.clear();
+    }
+
+    fn add(&mut self, scores: &mut [f32], token: i32) {
+        if let Some(score) = score(scores, token)
+            && *score != f32::NEG_INFINITY
+        {
+            self.before.push((token, *score));
+            *score = f32::NEG_INFINITY;
+        }
+    }
+
+    /// Lets all of them be chosen again; says whether there are any.
+    pub fn restore(&mut self, scores: &mut [f32]) -> bool {
+        let any = !self.before.is_empty();
+        for (token, before) in self.before.drain(..) {
+            if let Some(score) = score(scores, token) {
+                *score = before;
+            }
+        }
+        any
+    }
+}
+
 /// Rules tokens out.
 ///
 /// transformers: `SuppressTokensLogitsProcessor`; of end tokens `MinLengthLogitsProcessor` and
 /// `MinNewTokensLengthLogitsProcessor`, of the first token
 /// `SuppressTokensAtBeginLogitsProcessor`.
-pub(super) fn forbid(scores: &mut [f32], tokens: &[i32]) {
+pub(super) fn forbid(scores: &mut [f32], tokens: &[i32], ruled_out: &mut RuledOut) {
     for &token in tokens {
-        if let Some(score) = score(scores, token) {
-            *score = f32::NEG_INFINITY;
-        }
+        ruled_out.add(scores, token);
     }
 }
 
@@ -155,7 +186,7 @@ impl Dry {
 ///
 /// Paulus et al., "A Deep Reinforced Model for Abstractive Summarization" (arXiv:1705.04304);
 /// transformers: `NoRepeatNGramLogitsProcessor`.
-pub(super) fn no_repeat_ngram(scores: &mut [f32], history: &[i32], size: usize) {
+pub(super) fn no_repeat_ngram(scores: &mut [f32], history: &[i32], size: usize, ruled_out: &mut RuledOut) {
     let Some(stem) = size
         .checked_sub(1)
         .and_then(|stem| history.len().checked_sub(stem))
@@ -166,9 +197,8 @@ pub(super) fn no_repeat_ngram(scores: &mut [f32], history: &[i32], size: usize) 
     for ngram in history.windows(size) {
         if let Some((&last, start)) = ngram.split_last()
             && start == stem
-            && let Some(score) = score(scores, last)
         {
-            *score = f32::NEG_INFINITY;
+            ruled_out.add(scores, last);
         }
     }
 }
@@ -179,12 +209,11 @@ pub(super) fn no_repeat_ngram(scores: &mut [f32], history: &[i32], size: usize) 
 /// of one token.
 pub(super) fn bias(scores: &mut [f32], biases: &[(i32, f32)]) {
     for &(token, bias) in biases {
-        if let Some(score) = score(scores, token) {
-            *score = match bias {
-                // Also of a logit that is infinite.
-                f32::NEG_INFINITY => bias,
-                bias => *score + bias,
-            };
+        // One of -inf rules out, also where the logit is infinite.
+        if bias != f32::NEG_INFINITY
+            && let Some(score) = score(scores, token)
+        {
+            *score += bias;
         }
     }
 }
@@ -192,13 +221,12 @@ pub(super) fn bias(scores: &mut [f32], biases: &[(i32, f32)]) {
 /// Rules out the last token of a word whose other tokens the history ends with.
 ///
 /// transformers: `NoBadWordsLogitsProcessor`, which however lets a word pass that is an end token.
-pub(super) fn bad_words(scores: &mut [f32], history: &[i32], words: &[Vec<i32>]) {
+pub(super) fn bad_words(scores: &mut [f32], history: &[i32], words: &[Vec<i32>], ruled_out: &mut RuledOut) {
     for word in words {
         if let Some((&last, start)) = word.split_last()
             && history.ends_with(start)
-            && let Some(score) = score(scores, last)
         {
-            *score = f32::NEG_INFINITY;
+            ruled_out.add(scores, last);
         }
     }
 }

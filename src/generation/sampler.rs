@@ -8,6 +8,10 @@
 //! drawn by their probabilities: the first, in the order of ids, up to which the sum of these is
 //! above a number from the [random stream](super::uniform) of the place.
 //!
+//! Where what rules tokens out (`min_length`, `min_new_tokens`, a bias of -inf, `no_repeat_ngram_size`,
+//! `bad_words`, `suppress_tokens`) leaves none of those that a constraint's mask allows, the mask wins: for
+//! that token nothing is ruled out but by it, so that an answer that has to be JSON always ends.
+//!
 //! A NaN among the logits is an error. One of +inf has all of the probability, shared with others
 //! of +inf; one of -inf has none, and if all have -inf no token can be chosen.
 
@@ -19,7 +23,7 @@ use super::distribution::{Draw, Left, Memory, Surprise, draw, spread};
 use super::exponential::Weigher;
 use super::logprobs::{explain, top};
 use super::plan::Plan;
-use super::processors::Tally;
+use super::processors::{RuledOut, Tally};
 use super::select::{Extent, copy};
 use super::{
     Choice, Logprobs, Purpose, SamplerState, SamplingOptions, TokenMask, greedy, log_probability, uniform,
@@ -69,6 +73,7 @@ pub struct Sampler {
     /// The logarithms of probabilities, for the host's sampler.
     spread: Vec<f32>,
     tally: Tally,
+    ruled_out: RuledOut,
     memory: Memory,
     logprobs: Option<Logprobs>,
 }
@@ -88,6 +93,7 @@ impl Sampler {
             scores: Vec::new(),
             spread: Vec::new(),
             tally: Tally::default(),
+            ruled_out: RuledOut::default(),
             memory: Memory::default(),
             logprobs: None,
         }
@@ -107,6 +113,7 @@ impl Sampler {
             scores: Vec::new(),
             spread: Vec::new(),
             tally: Tally::default(),
+            ruled_out: RuledOut::default(),
             memory: Memory::default(),
             logprobs: self.logprobs.clone(),
         }
@@ -319,9 +326,14 @@ impl Sampler {
                 allowed.apply(scores);
             }
         }
+        let (ends, ruled_out) = (&self.end_tokens, &mut self.ruled_out);
         self.plan
-            .apply(scores, history, prompt_len, &self.end_tokens, &mut self.tally);
-        let extent = memory.maxima.take(scores);
+            .apply(scores, history, prompt_len, ends, &mut self.tally, ruled_out);
+        let mut extent = memory.maxima.take(scores);
+        let none_left = extent.largest == f32::NEG_INFINITY && !extent.any_nan;
+        if allowed.is_some() && none_left && ruled_out.restore(scores) {
+            extent = memory.maxima.take(scores);
+        }
         refuse_nan(scores, extent)?;
         Ok(true)
     }

@@ -25,37 +25,65 @@ enum Place {
     Done(Result<Event, PipelineError>),
 }
 
+/// A run that feeds one token with others.
+struct Member<'a> {
+    run: &'a mut Run,
+    place: &'a mut Place,
+    control: &'a RunControl,
+}
+
 impl Run {
     /// Takes a [`step`](Self::step) of each of these runs of one pipeline, and says of each how it
     /// went: one that fails, or is finished already, does not keep the others from theirs.
+    ///
+    /// They step without guesses ([`Speculation`](super::Speculation)): a pass of several runs has one token
+    /// of each.
     pub fn step_together(runs: &mut [&mut Run], control: &RunControl) -> Vec<Result<Event, PipelineError>> {
+        let controls = vec![control.clone(); runs.len()];
+        Run::step_each_together(runs, &controls, control)
+    }
+
+    /// The same, where each run has its own deadline, in the control at its place, beside `all`, which ends
+    /// the passes of all. A run's own is looked at inside of what it runs alone, a prompt for one, and
+    /// before each component that runs over several; a pass over several is not ended by one of them.
+    pub fn step_each_together(
+        runs: &mut [&mut Run],
+        controls: &[RunControl],
+        all: &RunControl,
+    ) -> Vec<Result<Event, PipelineError>> {
         let started = Instant::now();
-        let mut places: Vec<Place> = runs.iter_mut().map(|run| run.begin_together(control)).collect();
-        let mut members: Vec<(&mut Run, &mut Place)> = runs
+        let each = || controls.iter().chain(std::iter::repeat(all));
+        let mut places: Vec<Place> = runs
             .iter_mut()
-            .map(|run| &mut **run)
+            .zip(each())
+            .map(|(run, control)| run.begin_together(control))
+            .collect();
+        let mut members: Vec<Member<'_>> = runs
+            .iter_mut()
             .zip(&mut places)
-            .filter(|(_, place)| matches!(place, Place::Together(_)))
+            .zip(each())
+            .filter(|((_, place), _)| matches!(place, Place::Together(_)))
+            .map(|((run, place), control)| Member { run, place, control })
             .collect();
         // Of one pipeline each, so that a group has one set of sessions.
-        members.sort_by_key(|(run, _)| std::ptr::from_ref(run.pipeline.shared()).addr());
+        members.sort_by_key(|member| std::ptr::from_ref(member.run.pipeline.shared()).addr());
         let mut rest = members.as_mut_slice();
-        while let Some((first, _)) = rest.first() {
-            let pipeline = std::ptr::from_ref(first.pipeline.shared());
+        while let Some(first) = rest.first() {
+            let pipeline = std::ptr::from_ref(first.run.pipeline.shared());
             let same = rest.iter().take(GROUP);
-            let same = same.take_while(|(run, _)| std::ptr::eq(run.pipeline.shared(), pipeline));
+            let same = same.take_while(|member| std::ptr::eq(member.run.pipeline.shared(), pipeline));
             let (group, others) = rest.split_at_mut(same.count());
-            pass_together(group, started, control);
+            pass_together(group, started, all);
             rest = others;
         }
         drop(members);
-        let unfinished = |run: &mut &mut Run| run.step(control);
         places
             .into_iter()
             .zip(runs)
-            .map(|(place, run)| match place {
+            .zip(each())
+            .map(|((place, run), control)| match place {
                 Place::Done(outcome) => outcome,
-                Place::Together(_) => unfinished(run),
+                Place::Together(_) => run.step(control),
             })
             .collect()
     }
@@ -100,16 +128,16 @@ impl Run {
 }
 
 /// Feeds the last token of each run of a group, and chooses the next.
-fn pass_together(group: &mut [(&mut Run, &mut Place)], started: Instant, control: &RunControl) {
-    let Some((first, _)) = group.first() else { return };
-    let pipeline = first.pipeline.clone();
+fn pass_together(group: &mut [Member<'_>], started: Instant, all: &RunControl) {
+    let Some(first) = group.first() else { return };
+    let pipeline = first.run.pipeline.clone();
     let shared = pipeline.shared();
     let spec = &shared.spec;
     let Some(token_loop) = spec.token_loop else { return };
     let first_pass = spec.first_pass.as_ref().map(|first| first.component);
-    for (run, _) in group.iter_mut() {
-        run.last_span = 1;
-        run.frames.ready = false;
+    for member in group.iter_mut() {
+        member.run.last_span = 1;
+        member.run.frames.ready = false;
     }
     for &index in &spec.order {
         // It stands in for the decoder where there is no cache yet.
@@ -119,7 +147,7 @@ fn pass_together(group: &mut [(&mut Run, &mut Place)], started: Instant, control
         let began = Instant::now();
         let mut places = Vec::with_capacity(group.len());
         let mut members = Vec::with_capacity(group.len());
-        for (run, place) in group.iter_mut() {
+        for Member { run, place, control } in group.iter_mut() {
             if !matches!(place, Place::Together(_)) || !run.runs_in(spec, index, &[Phase::EveryStep]) {
                 continue;
             }
@@ -149,7 +177,7 @@ fn pass_together(group: &mut [(&mut Run, &mut Place)], started: Instant, control
         if members.is_empty() {
             continue;
         }
-        let outcomes = execute_together(spec, &shared.sessions, index, &mut members, control);
+        let outcomes = execute_together(spec, &shared.sessions, index, &mut members, all);
         // All of it is each run's: they wait for each other.
         let took = began.elapsed();
         for (((pool, _), (place, stats)), outcome) in members.into_iter().zip(places).zip(outcomes) {
@@ -171,7 +199,7 @@ fn pass_together(group: &mut [(&mut Run, &mut Place)], started: Instant, control
             }
         }
     }
-    for (run, place) in group.iter_mut() {
+    for Member { run, place, .. } in group.iter_mut() {
         if let Place::Together(mut timings) = **place {
             let taken = run.take_logits(token_loop.decoder, token_loop.logits);
             let outcome = run.settle(taken).and_then(|()| {

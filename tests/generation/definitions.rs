@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use oxpipe::generation::{SampleError, SamplerState, TokenMask};
 
-use super::logits::{history, log_probabilities, logits, sampler};
+use super::logits::{END, history, log_probabilities, logits, sampler};
 
 /// Probabilities of scores; of +inf, all.
 pub fn softmax(scores: &[f64]) -> Vec<f64> {
@@ -335,6 +335,50 @@ fn a_mask_and_everything_before_the_samplers_combine() {
             assert_eq!(error, Err(SampleError::NothingLeft));
         }
     }
+}
+
+/// What a mask leaves can be chosen, whatever else rules it out; what rules nothing out still counts.
+#[test]
+fn a_mask_wins_where_nothing_would_be_left() {
+    let mut logits = vec![0.0; 10];
+    (logits[3], logits[4], logits[9]) = (2.0, 3.0, 5.0);
+    let history = [1, 3, 2, 4, 1];
+    let only = |tokens: &[usize]| {
+        let mut mask = TokenMask::none(10);
+        tokens.iter().for_each(|&token| mask.allow(token));
+        mask
+    };
+    let rules: [(&str, &str, &[usize]); 6] = [
+        ("min_length", "100", &[END as usize]),
+        ("min_new_tokens", "100", &[END as usize]),
+        ("no_repeat_ngram_size", "1", &[3, 4]),
+        ("bad_words", "4 1 3,1 4", &[3, 4]),
+        ("suppress_tokens", "3,4", &[3, 4]),
+        ("logit_bias", "3:-inf,4:-inf", &[3, 4]),
+    ];
+    for (name, value, ruled) in rules {
+        // The largest of all that are left, taken or drawn.
+        for chosen in [("do_sample", "false"), ("top_k", "1")] {
+            let mut sampler = sampler(&[(name, value), chosen, ("frequency_penalty", "50")], 3);
+            let mut choose = |mask: &TokenMask| {
+                let choice = sampler.choose(&logits, &history, 1, Some(mask));
+                choice.unwrap().index
+            };
+            // 4 is in the answer as often as 3, and larger.
+            assert_eq!(Some(&choose(&only(ruled))), ruled.last(), "{name} {chosen:?}");
+            // As long as another token is left nothing that is ruled out is chosen.
+            let mut more = ruled.to_vec();
+            more.push(5);
+            assert_eq!(choose(&only(&more)), 5, "{name} {chosen:?}");
+        }
+    }
+    // The mask itself never gives way, and nor does the model.
+    let mut sampler = sampler(&[("suppress_tokens", "3")], 3);
+    let none = sampler.choose(&logits, &history, 1, Some(&only(&[])));
+    assert_eq!(none, Err(SampleError::NothingLeft));
+    logits[3] = f32::NEG_INFINITY;
+    let none = sampler.choose(&logits, &history, 1, Some(&only(&[3])));
+    assert_eq!(none, Err(SampleError::NothingLeft));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! run goes on from, its tokens are those of one that did all by itself.
 
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 use oxpipe::component::RunControl;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings, Speculation};
@@ -491,6 +492,46 @@ fn runs_that_step_together_have_their_own_tokens() {
             let outcomes = Run::step_together(&mut [&mut short, &mut other], &RunControl::default());
             assert_eq!(outcomes[0].as_ref().unwrap_err().kind(), ErrorKind::InvalidState);
             assert_eq!(outcomes[1].as_ref().unwrap().token, Some(alone[1][0]));
+        });
+    }
+}
+
+/// A run that is late loses its step and nothing else, and the others step on.
+#[test]
+fn a_deadline_of_one_run_of_several_is_its_own() {
+    let late = RunControl {
+        deadline: Some(Instant::now()),
+        ..RunControl::default()
+    };
+    let all = RunControl::default();
+    for (name, package, prompt, _) in packages() {
+        package.for_each_mix(|pipeline| {
+            let prompts = [prompt.clone(), vec![2, 1, 0, 3], vec![1]];
+            let alone = prompts
+                .each_ref()
+                .map(|prompt| steps(&mut start(pipeline, prompt), 6));
+            let mut runs = prompts.each_ref().map(|prompt| start(pipeline, prompt));
+            let mut tokens = [const { Vec::new() }; 3];
+            // With its prompt and with a token to feed.
+            for round in 0..12 {
+                let is_late = |run: usize| (round + run) % 3 == 0;
+                let controls: Vec<RunControl> = (0..3)
+                    .map(|run| if is_late(run) { late.clone() } else { all.clone() })
+                    .collect();
+                let mut members: Vec<&mut Run> = runs.iter_mut().collect();
+                let outcomes = Run::step_each_together(&mut members, &controls, &all);
+                for (run, outcome) in outcomes.into_iter().enumerate() {
+                    match is_late(run) {
+                        true => {
+                            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::DeadlineExceeded, "{name}")
+                        }
+                        false => tokens[run].extend(outcome.unwrap().token),
+                    }
+                }
+            }
+            for (tokens, alone) in tokens.iter().zip(&alone) {
+                assert_eq!(tokens[..6], alone[..], "{name}");
+            }
         });
     }
 }

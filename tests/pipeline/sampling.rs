@@ -4,11 +4,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use oxpipe::component::{ComponentSession, RunControl, SharedBytes};
-use oxpipe::generation::{SampleError, SamplingOptions};
+use oxpipe::generation::{FinishReason, SampleError, SamplingOptions};
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineError, RequestError, Run, RunSettings};
+use oxpipe::text::ConstraintKind;
 
 use super::fake::{DECODER_METADATA, continuation, decoder, files, language_model, open_source, runtime};
+use super::speculation::WORDS;
 
 const PROMPT: [i32; 5] = [3, 1, 4, 1, 5];
 
@@ -327,6 +329,37 @@ fn text_that_no_event_has_given_can_be_asked_for() {
     let whole = pipeline.tokenizer().unwrap();
     let whole = whole.decode(&run.tokens()[PROMPT.len()..], true).unwrap();
     assert_eq!(text + &run.pending_text().unwrap(), whole);
+}
+
+/// Whatever a package rules out besides, an answer that follows a grammar ends.
+#[test]
+fn an_answer_by_a_grammar_ends_whatever_is_ruled_out() {
+    for generation in [
+        "min_new_tokens: 20",
+        "min_length: 20",
+        "no_repeat_ngram_size: 1",
+        "bad_words_ids: [[1], [2], [7]]",
+        "suppress_tokens: [1, 2, 7]",
+        "suppress_tokens: [1, 2], min_new_tokens: 20",
+    ] {
+        let metadata = format!(
+            "{DECODER_METADATA}  tokenizer: tokenizer.json\ntokens: {{eos_token_id: [7]}}\ngeneration: {{{generation}}}\n"
+        );
+        let source = files(&[("inference_metadata.yaml", &metadata), ("tokenizer.json", WORDS)]);
+        let pipeline = open_source(&source, vec![("model", decoder())]).unwrap();
+        for options in [&[][..], &[("do_sample", "true")]] {
+            let mut run = Run::new(&pipeline, &settings(options, 3)).unwrap();
+            run.append_tokens(&[1, 2, 7, 1]).unwrap();
+            let grammar = (ConstraintKind::Regex, " (one|two) (one|two)");
+            run.set_constraint(Some(grammar)).unwrap();
+            let tokens = generate(&mut run);
+            assert!(
+                matches!(tokens[..], [1 | 2, 1 | 2, 7]),
+                "{generation}: {tokens:?}"
+            );
+            assert_eq!(run.finished(), Some(FinishReason::EndOfText { index: 0 }));
+        }
+    }
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn drawn_with_guesses_by_the_distribution() {
 }
 
 /// Each token of the model is a word.
-const WORDS: &str = r#"{
+pub const WORDS: &str = r#"{
   "version": "1.0",
   "added_tokens": [
     {"id": 6, "content": "<unk>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},
