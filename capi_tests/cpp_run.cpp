@@ -336,6 +336,7 @@ static void values(const oxp::pipeline &pipeline)
     bright[4] = 10;
     TAKE(run.set_input("vision_encoder.pixel_values", bright, {1, 8}));
     CHECK(TAKE(run.pending_text()).empty());
+    TAKE(run.set_seed(7));
     TAKE(run.rewind(1));
     CHECK(TAKE(run.step()).token() == 5);
     TAKE(run.clear_input("vision_encoder.pixel_values"));

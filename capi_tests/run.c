@@ -637,6 +637,7 @@ static void forks(void)
     oxp_run_free(plain);
     step(run);
     OK(oxp_run_fork(run, &fork, ERR));
+    OK(oxp_run_set_seed(fork, 7, ERR));
     OK(oxp_run_save_copy(run, NULL, 0, &needed, ERR));
     CHECK(needed > 64);
     bytes = (unsigned char *)malloc(needed);

@@ -1744,7 +1744,7 @@ oxp_status oxp_run_set_constraint(oxp_run *run,
 /**
  * Makes a run that goes on from where `run` is, with its tokens, inputs, values, constraint and options; free
  * it with oxp_run_free. Both then go their own ways, each by the tokens that it would have had
- * alone. It takes next to no time and memory: KV, states, inputs and outputs are shared until one
+ * alone: drawn ones too, unless one of them is given another seed (oxp_run_set_seed). It takes next to no time and memory: KV, states, inputs and outputs are shared until one
  * of the runs writes to them. The hook and the sampler of a host (oxp_run_set_logits_hook) stay with
  * `run` alone. The first step of whichever run steps first copies its KV; the other
  * keeps what there was.
@@ -1754,6 +1754,17 @@ oxp_status oxp_run_set_constraint(oxp_run *run,
 oxp_status oxp_run_fork(oxp_run *run,
                         oxp_run **fork,
                         oxp_error **err);
+
+/**
+ * Draws tokens from the numbers of another seed from now on, as a run made with the option "seed" does:
+ * forks of one run give answers of their own that way. To load a saved state of the run, the options say
+ * the new seed.
+ *
+ * Errors: OXP_ERR_UNSUPPORTED (the package chooses no tokens), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+ */
+oxp_status oxp_run_set_seed(oxp_run *run,
+                            uint64_t seed,
+                            oxp_error **err);
 
 /**
  * Has the model of another pipeline guess what this run chooses: a smaller one of the same

@@ -2458,6 +2458,13 @@ public:
         const oxp_status status = oxp_run_fork(get(), &made, &owned);
         return detail::give(status, owned, run(made));
     }
+    /** oxp_run_set_seed: draws tokens from the numbers of another seed from now on. */
+    returns<void> set_seed(std::uint64_t seed)
+    {
+        oxp_error *owned = nullptr;
+        const oxp_status status = oxp_run_set_seed(get(), seed, &owned);
+        return detail::done(status, owned);
+    }
     /** oxp_run_set_draft: has a smaller model of the same vocabulary guess what this run chooses. */
     returns<void> set_draft(const pipeline &draft)
     {

@@ -16,7 +16,7 @@ use super::strings::{Out, bytes, in_address_space};
 
 /// Makes a run that goes on from where `run` is, with its tokens, inputs, values, constraint and options; free
 /// it with oxp_run_free. Both then go their own ways, each by the tokens that it would have had
-/// alone. It takes next to no time and memory: KV, states, inputs and outputs are shared until one
+/// alone: drawn ones too, unless one of them is given another seed (oxp_run_set_seed). It takes next to no time and memory: KV, states, inputs and outputs are shared until one
 /// of the runs writes to them. The hook and the sampler of a host (oxp_run_set_logits_hook) stay with
 /// `run` alone. The first step of whichever run steps first copies its KV; the other
 /// keeps what there was.
@@ -36,6 +36,26 @@ pub unsafe extern "C" fn oxp_run_fork(
             let forked = run.0.enter()?.fork()?;
             out.set(handle::create(RunObject(Serial::new(forked))));
             Ok(())
+        })
+    }
+}
+
+/// Draws tokens from the numbers of another seed from now on, as a run made with the option "seed" does:
+/// forks of one run give answers of their own that way. To load a saved state of the run, the options say
+/// the new seed.
+///
+/// Errors: OXP_ERR_UNSUPPORTED (the package chooses no tokens), OXP_ERR_INVALID_HANDLE, OXP_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oxp_run_set_seed(
+    run: *mut oxp_run,
+    seed: u64,
+    err: *mut *mut oxp_error,
+) -> oxp_status {
+    // SAFETY: the caller's promise (see mod.rs).
+    unsafe {
+        guard("oxp_run_set_seed", err, || {
+            let run = handle::get::<RunObject>(run, "run")?;
+            Ok(run.0.enter()?.run.set_seed(seed)?)
         })
     }
 }

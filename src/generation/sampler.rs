@@ -119,6 +119,11 @@ impl Sampler {
         }
     }
 
+    /// Draws from another seed's numbers from now on.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+    }
+
     pub fn state(&self) -> &SamplerState {
         &self.state
     }

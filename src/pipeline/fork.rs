@@ -6,7 +6,7 @@ use crate::component::MemoryAccount;
 
 impl Run {
     /// A run with the same tokens, inputs, values and settings, which goes its own way from here on,
-    /// by the same tokens as this one would.
+    /// by the same tokens as this one would, unless it is given [another seed](Self::set_seed).
     ///
     /// It takes next to no time and no memory: KV, states, inputs and outputs are shared. Whichever
     /// run first writes to a cache copies the rows of it then, and gets memory of its own; the other

@@ -418,6 +418,15 @@ impl Run {
         Ok(&self.logits)
     }
 
+    /// Draws from another seed's numbers from now on, as a run does that was made with it: what tells
+    /// forks of one run apart.
+    pub fn set_seed(&mut self, seed: u64) -> Result<(), PipelineError> {
+        self.need_token_loop("set_seed")?;
+        self.settings.seed = Some(seed);
+        self.sampler.set_seed(seed);
+        Ok(())
+    }
+
     /// Sets the host's own processor of logits; `None` takes it away. See [`LogitsHook`].
     pub fn set_logits_hook(&mut self, hook: Option<LogitsHook>) {
         self.sampler.set_logits_hook(hook);

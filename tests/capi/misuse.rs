@@ -185,7 +185,7 @@ impl Function {
             ("oxp_tensor_in *", "tensor") => "&f.view",
             ("oxp_tensor_out *", "tensor") => "&f.room",
             ("const int32_t *", "tokens" | "ids") => "f.tokens",
-            ("uint64_t", "index" | "length") => "0",
+            ("uint64_t", "index" | "length" | "seed") => "0",
             ("int32_t", "add_special" | "skip_special" | "add_generation_prompt" | "finished") => "1",
             ("int32_t", "token" | "id") => "3",
             ("char *", "buffer") => "f.buffer",

@@ -196,6 +196,42 @@ fn what_mirostat_remembers_goes_with_the_tokens() {
     }
 }
 
+/// A fork with another seed is as a run of that seed which was brought to where it is.
+#[test]
+fn a_fork_can_draw_from_another_seed() {
+    let (pipeline, _) = language_model("");
+    let hot = [
+        ("temperature", "3"),
+        ("xtc_probability", "0.5"),
+        ("xtc_threshold", "0.1"),
+    ];
+    let mut parent = begin(&pipeline, &hot, 1);
+    let before = steps(&mut parent, 6);
+    let mut same = parent.fork().unwrap();
+    let mut answers = Vec::new();
+    for seed in 0..4 {
+        let mut by_seed = begin(&pipeline, &hot, seed);
+        for &token in &before {
+            by_seed.forward(&RunControl::default()).unwrap();
+            by_seed.force_token(token).unwrap();
+        }
+        let expected = steps(&mut by_seed, 12);
+        let mut fork = parent.fork().unwrap();
+        fork.set_seed(seed).unwrap();
+        let bytes = fork.save().unwrap();
+        assert_eq!(steps(&mut fork, 12), expected, "{seed}");
+        let mut loaded = Run::load(&pipeline, &settings(&hot, seed), &bytes).unwrap();
+        assert_eq!(steps(&mut loaded, 12), expected, "{seed}");
+        answers.push(expected);
+    }
+    let expected = steps(&mut parent, 12);
+    assert_eq!(steps(&mut same, 12), expected);
+    assert_eq!(answers[1], expected);
+    answers.sort();
+    answers.dedup();
+    assert_eq!(answers.len(), 4);
+}
+
 #[test]
 fn probabilities_are_of_the_last_token_or_of_none() {
     let (pipeline, _) = language_model("");

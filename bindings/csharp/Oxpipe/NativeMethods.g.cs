@@ -311,6 +311,9 @@ namespace Oxpipe
         [DllImport(__DllName, EntryPoint = "oxp_run_fork", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_fork(oxp_run* run, oxp_run** fork, oxp_error** err);
 
+        [DllImport(__DllName, EntryPoint = "oxp_run_set_seed", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int oxp_run_set_seed(oxp_run* run, ulong seed, oxp_error** err);
+
         [DllImport(__DllName, EntryPoint = "oxp_run_set_draft", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int oxp_run_set_draft(oxp_run* run, oxp_pipeline* pipeline, oxp_error** err);
 

@@ -446,6 +446,16 @@ namespace Oxpipe
             }
         }
 
+        /// <summary>Draws tokens from the numbers of another seed from now on.</summary>
+        public void SetSeed(ulong seed)
+        {
+            using (var call = new Call(this))
+            {
+                oxp_error* error;
+                Calls.Check(NativeMethods.oxp_run_set_seed(call.Run, seed, &error), error);
+            }
+        }
+
         /// <summary>
         /// A run that goes on from where this one is, with its tokens, inputs, values and options. Both
         /// then go their own ways.

@@ -248,6 +248,7 @@ static class RunTests
             Check.Equal(run.Step().Token, 4);
 
             Check.Equal(run.PendingText(), "");
+            run.SetSeed(7);
             run.Rewind(2);
             Check.Same(run.GetTokens(), new[] { 3, 4 });
             Check.Equal(run.Step().Token, 5);

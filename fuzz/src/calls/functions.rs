@@ -67,6 +67,7 @@ fn oxp_run_finish(p0: usize, p1: usize, p2: usize) -> i32;
 fn oxp_run_execute(p0: usize, p1: usize, p2: u64, p3: usize, p4: usize) -> i32;
 fn oxp_run_set_constraint(p0: usize, p1: u32, p2: usize, p3: u64, p4: usize) -> i32;
 fn oxp_run_fork(p0: usize, p1: usize, p2: usize) -> i32;
+fn oxp_run_set_seed(p0: usize, p1: u64, p2: usize) -> i32;
 fn oxp_run_set_draft(p0: usize, p1: usize, p2: usize) -> i32;
 fn oxp_run_save_copy(p0: usize, p1: usize, p2: u64, p3: usize, p4: usize) -> i32;
 fn oxp_run_load(p0: usize, p1: usize, p2: usize, p3: u64, p4: usize, p5: usize) -> i32;
@@ -253,6 +254,8 @@ Function { name: "oxp_run_set_constraint", returns: "oxp_status", parameters: &[
     call: |a| { let _ = a; unsafe { oxp_run_set_constraint(a[0] as usize, a[1] as u32, a[2] as usize, a[3], a[4] as usize) as u64 } } },
 Function { name: "oxp_run_fork", returns: "oxp_status", parameters: &[("oxp_run *", "run"), ("oxp_run **", "fork"), ("oxp_error **", "err")],
     call: |a| { let _ = a; unsafe { oxp_run_fork(a[0] as usize, a[1] as usize, a[2] as usize) as u64 } } },
+Function { name: "oxp_run_set_seed", returns: "oxp_status", parameters: &[("oxp_run *", "run"), ("uint64_t", "seed"), ("oxp_error **", "err")],
+    call: |a| { let _ = a; unsafe { oxp_run_set_seed(a[0] as usize, a[1], a[2] as usize) as u64 } } },
 Function { name: "oxp_run_set_draft", returns: "oxp_status", parameters: &[("oxp_run *", "run"), ("oxp_pipeline *", "pipeline"), ("oxp_error **", "err")],
     call: |a| { let _ = a; unsafe { oxp_run_set_draft(a[0] as usize, a[1] as usize, a[2] as usize) as u64 } } },
 Function { name: "oxp_run_save_copy", returns: "oxp_status", parameters: &[("oxp_run *", "run"), ("void *", "buffer"), ("uint64_t", "capacity"), ("uint64_t *", "needed"), ("oxp_error **", "err")],
