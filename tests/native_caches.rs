@@ -13,7 +13,7 @@ use oxpipe::native::{KvCacheDtype, NativeOptions, NativeSession};
 use oxpipe::package::PackageSource;
 use oxpipe::pipeline::{ErrorKind, Pipeline, Run, RunSettings};
 use oxpipe::runtime::{Environment, Runtime, RuntimeSettings};
-use oxpipe_test_support::onnx_writer::{INT32, INT64, Model, Node, Tensor};
+use oxpipe_test_support::onnx_writer::{FLOAT, INT32, INT64, Model, Node, Tensor};
 
 const TYPES: [DataType; 3] = [DataType::Float32, DataType::Float16, DataType::Bfloat16];
 const CONTRIB: &str = "com.microsoft";
@@ -764,6 +764,55 @@ fn caches_are_only_taken_where_a_session_says_so() {
             matches!(error.kind(), ComponentErrorKind::NoSuchCache { .. }),
             "{error}"
         );
+    }
+}
+
+/// Of two batch items, one cannot be written: nor is the other, where the cache lies.
+#[test]
+fn a_scatter_that_is_refused_leaves_its_cache_as_it_is() {
+    let model = Model::new()
+        .opset("", 24)
+        .ir_version(13)
+        .input("past", FLOAT, "[2, 4, 1]")
+        .input("new", FLOAT, "[2, 2, 1]")
+        .input("at", INT64, "[2]")
+        .output("present", FLOAT, "[2, 4, 1]")
+        .node(Node::new("TensorScatter", &["past", "new", "at"], &["present"]));
+    let mut session = load(model, "");
+    let mut cache: Vec<u64> = vec![0; 4];
+    for (at, written) in [
+        ([0i64, 3], false),
+        ([-1, 0], false),
+        ([0, i64::MAX], false),
+        ([0, 2], true),
+    ] {
+        let new = [1.0f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat();
+        let at = at.map(i64::to_le_bytes).concat();
+        let inputs = [
+            (
+                "new",
+                ComponentTensor::from_raw(DataType::Float32, &[2, 2, 1], &new).unwrap(),
+            ),
+            (
+                "at",
+                ComponentTensor::from_raw(DataType::Int64, &[2], &at).unwrap(),
+            ),
+        ];
+        let mut outputs = [Output::alloc("present")];
+        let room = CacheRoom::whole("past", DataType::Float32, &[2, 4, 1], as_bytes(&mut cache)).unwrap();
+        outputs[0].cache = Some(room);
+        let ran = session.execute(&views(&inputs), &mut outputs, &RunControl::default());
+        drop(outputs);
+        assert_eq!(ran.is_ok(), written, "{ran:?}");
+        let found: Vec<f32> = as_bytes(&mut cache)
+            .chunks_exact(4)
+            .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+            .collect();
+        let expected = match written {
+            false => [0.0; 8],
+            true => [1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 3.0, 4.0],
+        };
+        assert_eq!(found, expected);
     }
 }
 

@@ -12,7 +12,7 @@ use super::dims::{Lanes, axis};
 use super::elementwise::copy;
 use super::infer::like_first_input;
 use crate::component::count_cache_write;
-use crate::native::ending::counted;
+use crate::native::ending::{self, counted};
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -52,29 +52,51 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Calls `copy(to, from)` with the first elements of a row of the cache and of the update.
-    fn for_each(&self, mut copy: impl FnMut(usize, usize)) -> Result<(), OpError> {
+    /// Checks that all rows are in the cache: to be asked before any is written, since a cache that is
+    /// overwritten where it lies is the caller's.
+    fn check(&self) -> Result<(), OpError> {
+        let Lanes { outer, len, .. } = self.update;
+        if self.circular || outer == 0 || len == 0 {
+            // Modulo a length that is not less than that of the update.
+            return Ok(());
+        }
+        let positions = self.past.len;
+        let outside = self.write_indices.iter().find_map(|&first| {
+            let row = usize::try_from(first).ok().filter(|&row| row < positions);
+            match row.map(|row| positions - row) {
+                None => Some((first, 0)),
+                Some(room) if room < len => Some((first, room)),
+                Some(_) => None,
+            }
+        });
+        match outside {
+            None => Ok(()),
+            Some((first, i)) => Err(OpError::Message(format!(
+                "write index {first} plus {i} is outside the cache's {positions} positions"
+            ))),
+        }
+    }
+
+    /// Calls `copy(to, from)` with the first elements of a row of the cache and of the update, of rows
+    /// that have been [checked](Self::check).
+    fn for_each(&self, mut copy: impl FnMut(usize, usize)) {
         let Lanes { outer, len, inner } = self.update;
         for prefix in 0..outer {
             let batch = prefix / self.prefixes.max(1);
             let first = self.write_indices.get(batch).copied().unwrap_or(0);
+            let first = match self.circular {
+                true => i128::from(first).rem_euclid(self.past.len.max(1) as i128) as usize,
+                false => first as usize,
+            };
             for i in 0..len {
-                let at = i128::from(first) + i as i128;
-                let at = match self.circular {
-                    true => at.rem_euclid(self.past.len.max(1) as i128),
-                    false => at,
+                // Linear positions end before the wrap.
+                let row = match first + i {
+                    row if row < self.past.len => row,
+                    row => row - self.past.len,
                 };
-                let row = usize::try_from(at).ok().filter(|&row| row < self.past.len);
-                let row = row.ok_or_else(|| {
-                    OpError::Message(format!(
-                        "write index {first} plus {i} is outside the cache's {} positions",
-                        self.past.len
-                    ))
-                })?;
                 copy((prefix * self.past.len + row) * inner, (prefix * len + i) * inner);
             }
         }
-        Ok(())
     }
 }
 
@@ -116,28 +138,36 @@ impl Operator for TensorScatter {
             prefixes: past.dims()[1..axis].iter().product(),
             circular: self.circular,
         };
+        rows.check()?;
         let run = rows.update.inner;
         if let Some(present) = cx.buffer(0, past.element_type(), past.dims())? {
             let (size, update) = (past.element_type().size().unwrap_or(1), update.bytes()?);
             count_cache_write(update.len());
-            return rows.for_each(|to, from| {
+            // To its end: a run that ends in the middle would leave the caller half of it.
+            rows.for_each(|to, from| {
                 present[to * size..][..run * size].copy_from_slice(&update[from * size..][..run * size]);
             });
+            return Ok(());
         }
         let Some(size) = past.element_type().size() else {
             let (mut present, update) = (
                 counted(past.strings()?).cloned().collect::<Vec<_>>(),
                 update.strings()?,
             );
-            rows.for_each(|to, from| present[to..][..run].clone_from_slice(&update[from..][..run]))?;
+            rows.for_each(|to, from| {
+                ending::count(run);
+                present[to..][..run].clone_from_slice(&update[from..][..run]);
+            });
             return cx.output_strings(0, past.dims(), present);
         };
         let update = update.bytes()?;
         let present = cx.output_bytes(0, past.element_type(), past.dims())?.into_mut();
         copy(past.bytes()?, present);
         rows.for_each(|to, from| {
+            ending::count(run);
             present[to * size..][..run * size].copy_from_slice(&update[from * size..][..run * size]);
-        })
+        });
+        Ok(())
     }
 }
 
