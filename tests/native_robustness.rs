@@ -8,6 +8,8 @@
 //! `OXP_ROBUSTNESS_TRACE=1` with `--nocapture` shows which it was.
 #![cfg(feature = "native")]
 
+#[path = "native_robustness/hostile.rs"]
+mod hostile;
 #[path = "native_robustness/sound.rs"]
 mod sound;
 #[path = "native_robustness/types.rs"]

@@ -24,7 +24,7 @@ thread_local! {
 }
 
 /// Elements between two looks.
-const BETWEEN: usize = 1 << 16;
+pub(super) const BETWEEN: usize = 1 << 16;
 
 /// Elements of a loop that are counted at once, where it is too tight to count each.
 pub(super) const PIECE: usize = 1 << 12;
@@ -55,8 +55,22 @@ pub(super) fn is_possible() -> bool {
     CONTROL.with_borrow(Option::is_some)
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has looked.
+    static LOOKED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How often this thread has looked so far.
+#[cfg(test)]
+pub(super) fn looked() -> usize {
+    LOOKED.get()
+}
+
 /// Does not return if the run should end.
 pub(super) fn look() {
+    #[cfg(test)]
+    LOOKED.set(LOOKED.get() + 1);
     let reason = CONTROL.with_borrow(|control| control.as_ref()?.stop_reason());
     if let Some(reason) = reason {
         resume_unwind(Box::new(Ended(reason)));
@@ -85,6 +99,12 @@ pub(super) fn pieces(len: usize) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
+/// The elements of a slice, counted piece by piece: for folds, which are as fast as without it.
+pub(super) fn elements<T>(slice: &[T]) -> impl Iterator<Item = &T> {
+    let pieces = slice.chunks(PIECE);
+    pieces.inspect(|piece| count(piece.len())).flatten()
+}
+
 /// Items, each of which is counted as it is given.
 pub(super) fn counted<I: IntoIterator>(items: I) -> impl Iterator<Item = I::Item> {
     let mut looks = Looks::default();
@@ -98,9 +118,10 @@ pub(super) struct Looks {
 }
 
 impl Default for Looks {
-    /// Does not return if it is time to look, and the run should end.
+    /// The loop itself counts for one element: it may be one of many without any. Does not return if
+    /// it is time to look, and the run should end.
     fn default() -> Self {
-        count(0);
+        count(1);
         Looks { pending: 0 }
     }
 }
@@ -193,11 +214,13 @@ mod tests {
     /// Loops, of which none is long enough to look.
     #[test]
     fn short_loops_look_together() {
-        let loops: [fn(); 4] = [
+        let loops: [fn(); 5] = [
             || count(10),
             || pieces(10).for_each(drop),
-            || counted(0..10).for_each(drop),
-            || Looks::default().count(10),
+            || elements(&[0; 10]).for_each(drop),
+            // A loop counts for one itself.
+            || counted(0..9).for_each(drop),
+            || Looks::default().count(9),
         ];
         for short in loops {
             let cancel = CancelToken::new();

@@ -21,6 +21,7 @@ use super::linear_attention::state_window;
 use super::number::{Float, Scalar};
 use super::unary::sigmoid_of;
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -164,6 +165,7 @@ impl CausalConv {
         };
         if cx.output_used(0) {
             cx.output::<T>(0, dims)?.fill_with(|at| {
+                ending::count(kernel);
                 let (b, c, position) = split(at, len);
                 let products = weight[c * kernel..][..kernel].iter().enumerate();
                 let sum = products.fold(T::Wide::ZERO, |sum, (j, w)| {

@@ -306,6 +306,7 @@ impl Lrn {
         cx.output::<T>(0, dims)?.fill_with(|at| {
             let (start, channel) = (at - at / image % channels * image, at / image % channels);
             let window = channel.saturating_sub(before)..channel.saturating_add(after + 1).min(channels);
+            ending::count(window.len());
             let squares = window.map(|c| {
                 let x = x[start + c * image].widen();
                 x.mul(x)

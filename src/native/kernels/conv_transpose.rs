@@ -76,6 +76,11 @@ impl ConvTranspose {
     fn fit(&self, axis: &mut Axis, size: usize, adjust: i64, given: Option<i64>) -> Result<(), OpError> {
         let (wide_size, stride) = (size as i128, axis.stride as i128);
         let natural = (wide_size - 1) * stride + i128::from(axis.extent) + i128::from(adjust);
+        if natural.unsigned_abs() >= 1 << 62 {
+            return Err(OpError::Message(format!(
+                "the windows of a dim of {size} reach to {natural}, which is more than is supported"
+            )));
+        }
         let given = match (given, self.window.auto_pad) {
             (Some(given), _) => Some(i128::from(given)),
             (None, AutoPad::SameUpper | AutoPad::SameLower) => Some(wide_size * stride),
@@ -188,11 +193,13 @@ impl ConvTranspose {
         for group in 0..self.group {
             let w = &w[group * group_channels * rows..][..group_channels * rows];
             for (row, weights) in weights.chunks_exact_mut(group_channels.max(1)).enumerate() {
+                ending::count(weights.len());
                 for (c, weight) in weights.iter_mut().enumerate() {
                     *weight = w[c * rows + row].widen();
                 }
             }
             for image in 0..batch {
+                ending::count(sums.len());
                 let x_at = (image * channels + group * group_channels) * positions;
                 sums.fill(Scalar::ZERO);
                 for first in (0..positions).step_by(block) {

@@ -103,7 +103,7 @@ impl<'a, T: Float> Table<'a, T> {
             })?;
         for (sum, x) in sum
             .iter_mut()
-            .zip(&self.data[row * self.data.len() / self.rows..])
+            .zip(&self.data[row * (self.data.len() / self.rows)..])
         {
             *sum = sum.add(x.widen());
         }
@@ -150,8 +150,7 @@ impl EmbedNorm {
         let (gamma, beta) = (affine(GAMMA)?, affine(BETA)?);
         if cx.output_used(1) {
             cx.output::<i32>(1, &[batch])?.fill_with(|b| match mask {
-                Some(mask) => mask[b * positions..][..positions]
-                    .iter()
+                Some(mask) => ending::elements(&mask[b * positions..][..positions])
                     .filter(|&&bit| bit == 1)
                     .count() as i32,
                 None => 0,

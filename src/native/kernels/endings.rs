@@ -313,6 +313,120 @@ fn texts() -> Vec<Case> {
     ]
 }
 
+/// What takes long for few elements, and how many it goes over.
+fn long() -> Vec<(usize, Case)> {
+    let pool = |op_type| {
+        let taps = 64 * 64 * 33 * 33;
+        (
+            taps,
+            case(op_type, [floats(&[1, 1, 96, 96])]).ints("kernel_shape", &[33, 33]),
+        )
+    };
+    let bytes = |dims: &[usize]| {
+        let codes = vec![7u8; element_count(dims).unwrap()];
+        Tensor::from_slice(dims, &codes).unwrap()
+    };
+    const DEPTH: usize = 1000;
+    let nodes = |last: i64, value: &dyn Fn(i64) -> i64| -> Vec<i64> {
+        (0..=DEPTH as i64)
+            .map(|node| if node < DEPTH as i64 { value(node) } else { last })
+            .collect()
+    };
+    let modes: Vec<&str> = (0..DEPTH).map(|_| "BRANCH_LEQ").chain(["LEAF"]).collect();
+    vec![
+        pool("MaxPool"),
+        pool("AveragePool"),
+        pool("LpPool"),
+        // One window.
+        (
+            400 * 400,
+            case("MaxPool", [floats(&[1, 1, 400, 400])]).ints("kernel_shape", &[400, 400]),
+        ),
+        (1 << 20, case("GlobalAveragePool", [floats(&[1, 1, 1 << 20])])),
+        (1 << 20, case("GlobalMaxPool", [floats(&[1, 1, 1 << 20])])),
+        (
+            256 * 32 * 128,
+            case("LRN", [floats(&[1, 256, 32])]).int("size", 256),
+        ),
+        (
+            4096 * 1024,
+            case(
+                "CausalConvWithState",
+                [floats(&[1, 1, 4096]), floats(&[1, 1, 1024])],
+            ),
+        ),
+        (
+            64 * 4 * 64 * 64 * 2,
+            case(
+                "MoE",
+                [
+                    floats(&[64, 64]),
+                    floats(&[64, 4]),
+                    floats(&[4, 64, 64]),
+                    floats(&[4, 64]),
+                    floats(&[4, 64, 64]),
+                ],
+            )
+            .of(MS)
+            .int("k", 4),
+        ),
+        (
+            64 * 64 * 1024,
+            case(
+                "MatMulNBits",
+                [floats(&[64, 1024]), bytes(&[64, 32, 16]), floats(&[64 * 32])],
+            )
+            .of(MS)
+            .int("K", 1024)
+            .int("N", 64)
+            .int("block_size", 32),
+        ),
+        (
+            20_000 * 64,
+            case("TfIdfVectorizer", [ints(&[20_000], |_| 1)])
+                .string("mode", "TF")
+                .ints("pool_int64s", &[1; 64])
+                .ints("ngram_counts", &[0; 64])
+                .ints("ngram_indexes", &[0])
+                .int("min_gram_length", 64)
+                .int("max_gram_length", 64)
+                .int("max_skip_count", 0),
+        ),
+        (
+            1000 * DEPTH,
+            case("TreeEnsembleRegressor", [floats(&[1000, 1])])
+                .of(ML)
+                .ints("nodes_treeids", &nodes(0, &|_| 0))
+                .ints("nodes_nodeids", &nodes(DEPTH as i64, &|node| node))
+                .ints("nodes_featureids", &nodes(0, &|_| 0))
+                .floats("nodes_values", &vec![1.0; DEPTH + 1])
+                .strings("nodes_modes", &modes)
+                .ints("nodes_truenodeids", &nodes(0, &|node| node + 1))
+                .ints("nodes_falsenodeids", &nodes(0, &|node| node + 1))
+                .ints("target_treeids", &[0])
+                .ints("target_nodeids", &[DEPTH as i64])
+                .ints("target_ids", &[0])
+                .floats("target_weights", &[1.0])
+                .int("n_targets", 1),
+        ),
+        (
+            1 << 20,
+            case(
+                "SoftmaxCrossEntropyLoss",
+                [floats(&[1, 1 << 20]), ints(&[1], |_| 0)],
+            ),
+        ),
+        (
+            1 << 18,
+            case("DynamicTimeWarping", [floats(&[1, 1 << 18])]).of(MS),
+        ),
+        (
+            1 << 18,
+            case("GridSample", [floats(&[1, 1 << 16, 1, 1]), floats(&[1, 1, 1, 2])]),
+        ),
+    ]
+}
+
 /// How a run of it ends under this control.
 fn run(case: &Case, control: &RunControl) -> Result<(), String> {
     let operator = case.build()?;
@@ -353,6 +467,26 @@ fn one_operator_ends_where_it_is() {
         let ended = [&RunControl::default(), &cancelled, &late].map(|control| run(case, control));
         if ended != [Ok(()), Err("cancelled".into()), Err("late".into())] {
             wrong.push(format!("{at} {}: {ended:?}", case.op_type));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// One look is not enough: it may be long after.
+#[test]
+fn operators_look_as_they_go_on() {
+    let control = RunControl {
+        cancel: Some(CancelToken::new()),
+        deadline: None,
+    };
+    let mut wrong = Vec::new();
+    for (elements, case) in long() {
+        let before = ending::looked();
+        let ran = run(&case, &control);
+        let (looks, expected) = (ending::looked() - before, elements / ending::BETWEEN);
+        // Some elements cost more than others.
+        if ran.is_err() || looks < expected / 2 + 1 {
+            wrong.push(format!("{}: {ran:?}, {looks} looks of {expected}", case.op_type));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -6,7 +6,7 @@
 //! prime length is the sum itself.
 
 use crate::native::element::Complex128;
-use crate::native::ending;
+use crate::native::ending::{self, counted};
 use crate::native::operator::OpError;
 
 /// Transforms of one length and direction.
@@ -50,7 +50,7 @@ impl Fft {
         } else {
             -std::f64::consts::TAU
         };
-        roots.extend((0..len).map(|j| {
+        roots.extend(counted(0..len).map(|j| {
             let (im, re) = (turn * (j as f64 / len as f64)).sin_cos();
             Complex128 { re, im }
         }));
@@ -105,6 +105,9 @@ fn transform(
     // Roots of this length are `stride` apart.
     let root = |j: usize| roots[j % (part * factor) * stride];
     for k in 0..part {
+        if k % ending::PIECE == ending::PIECE - 1 {
+            ending::count(ending::PIECE);
+        }
         for (i, to) in parts[..factor].iter_mut().enumerate() {
             *to = product(y[i * part + k], root(i * k));
         }
@@ -119,11 +122,15 @@ fn transform(
         }
         // A length that is prime is all of it.
         for q in 0..factor {
-            ending::count(factor);
-            let terms = parts[..factor].iter().enumerate();
-            y[q * part + k] = terms.fold(Complex128::default(), |total, (i, &term)| {
-                sum(total, product(term, root(i * q % factor * part)))
-            });
+            let add = |total, i: usize| sum(total, product(parts[i], root(i * q % factor * part)));
+            let none = Complex128::default();
+            y[q * part + k] = match factor < ending::PIECE {
+                true => {
+                    ending::count(factor);
+                    (0..factor).fold(none, add)
+                }
+                false => ending::pieces(factor).flatten().fold(none, add),
+            };
         }
     }
 }

@@ -15,6 +15,7 @@ use super::fft::Fft;
 use super::infer::{input_dims, input_type};
 use super::number::{Float, Scalar};
 use crate::native::element::{Complex128, ElementType};
+use crate::native::ending::{self, counted};
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -182,12 +183,13 @@ impl Dft {
         }
         let factor = if self.inverse { 1.0 / length as f64 } else { 1.0 };
         for line in 0..outer * inner {
+            ending::count(length);
             let (outer, inner_at) = (line / inner, line % inner);
             from.fill(Complex128::default());
             let element = |i: usize| &x[((outer * signal + i) * inner + inner_at) * in_parts..][..in_parts];
             if self.inverse && self.onesided {
                 // The other half is the conjugate of this one, so the two ends are real.
-                for i in 0..signal.min(length / 2 + 1) {
+                for i in counted(0..signal.min(length / 2 + 1)) {
                     let bin = number(element(i));
                     let mirrored = (length - i) % length;
                     from[mirrored] = Complex128 {
@@ -201,12 +203,12 @@ impl Dft {
                     };
                 }
             } else {
-                for (i, to) in from.iter_mut().enumerate().take(signal) {
+                for (i, to) in counted(from.iter_mut()).enumerate().take(signal) {
                     *to = number(element(i));
                 }
             }
             fft.run(from, to);
-            for (i, value) in to.iter().enumerate().take(out_len) {
+            for (i, value) in counted(to.iter()).enumerate().take(out_len) {
                 let y = &mut y[((outer * out_len + i) * inner + inner_at) * out_parts..][..out_parts];
                 for (y, part) in y.iter_mut().zip([value.re, value.im]) {
                     *y = narrow(part * factor);

@@ -21,7 +21,7 @@ use super::moves::gather_or_zero;
 use super::number::{Number, Real, Scalar};
 use super::window::split_dims;
 use crate::native::element::ElementType;
-use crate::native::ending::Looks;
+use crate::native::ending::{self, Looks, counted};
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -228,7 +228,7 @@ impl Operator for GridSample {
         }
         let positions = cx.scratch::<f64>(grid.len())?;
         with_float!(grid.element_type(), G => {
-            for (i, (to, g)) in positions.iter_mut().zip(grid.slice::<G>()?).enumerate() {
+            for (i, (to, g)) in counted(positions.iter_mut()).zip(grid.slice::<G>()?).enumerate() {
                 *to = self.position(g.widen(), spatial[spatial.len() - 1 - i % spatial.len()]);
             }
             Ok(())
@@ -292,8 +292,12 @@ impl GridSample {
         {
             for output in 0..shape.outputs {
                 self.corners(&shape.position(image, output), shape.spatial, &mut corners);
-                looks.count(corners.len().saturating_mul(shape.channels).max(1));
+                let work = corners.len().saturating_mul(shape.channels);
+                looks.count(work.clamp(1, ending::PIECE));
                 for (channel, x) in x.chunks_exact(shape.image).enumerate() {
+                    if work > ending::PIECE {
+                        ending::count(corners.len());
+                    }
                     let mut sum = T::Real::ZERO;
                     for &(at, weight) in &corners {
                         if let Some(x) = at.and_then(|at| x.get(at)) {

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::Built;
 use super::dims::{Integers, axis, dims_from};
 use super::infer::input_type;
@@ -106,16 +108,21 @@ impl Operator for Concat {
                 if output.is_empty() {
                     return Ok(());
                 }
+                // However many others there are: they would be gone over for each line.
+                let mut parts = SmallVec::<[(&[u8], usize); 8]>::new();
+                for i in 0..count {
+                    let x = part(i)?;
+                    if !x.is_empty() {
+                        parts.push((x.bytes()?, x.dims()[axis..].iter().product::<usize>() * size));
+                    }
+                }
                 let chunk = output.copy_chunk(cx.workers(), size);
                 output.fill(cx.workers(), chunk, |range, y| {
                     for line in range.start / row..range.end.div_ceil(row) {
                         let mut first = line * row;
-                        for i in 0..count {
-                            // Every part has been looked at.
-                            let Ok(x) = part(i) else { return };
-                            let len = x.dims()[axis..].iter().product::<usize>() * size;
+                        for &(bytes, len) in &parts {
                             let own = range.start.max(first)..range.end.min(first + len);
-                            if let (false, Ok(bytes)) = (own.is_empty(), x.bytes()) {
+                            if !own.is_empty() {
                                 y.extend_from_slice(&bytes[line * len + own.start - first..][..own.len()]);
                             }
                             first += len;

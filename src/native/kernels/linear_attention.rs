@@ -96,7 +96,9 @@ impl Operator for LinearAttention {
         let (mut output, mut state) = (None, None);
         if let (Some(&[batch, steps, width]), Some(&[_, _, values])) = (query.as_deref(), value.as_deref()) {
             let scaled = |dim: SymDim, by: usize, heads: usize| match dim {
-                SymDim::Fixed(size) => SymDim::Fixed(size / heads * by),
+                SymDim::Fixed(size) => (size / heads)
+                    .checked_mul(by)
+                    .map_or(SymDim::Unknown, SymDim::Fixed),
                 _ => SymDim::Unknown,
             };
             output = Some(SymDims::from_slice(&[
@@ -148,6 +150,12 @@ impl LinearAttention {
             )));
         };
         let (d_k, d_v) = (width / self.query_heads, values / self.heads);
+        let outputs = self.query_heads.max(self.heads);
+        let (key_width, value_width, output_width) = (
+            element_count(&[self.heads, d_k])?,
+            element_count(&[self.heads, d_v])?,
+            element_count(&[outputs, d_v])?,
+        );
         let fits = |tensor: &TensorRef<'_>, widths: &[usize]| {
             widths.iter().any(|&width| tensor.dims() == [batch, steps, width])
         };
@@ -156,10 +164,10 @@ impl LinearAttention {
                 "{what} is {tensor:?}, which does not fit the query {query:?}"
             ))
         };
-        if d_k * self.query_heads != width || !fits(&key, &[self.heads * d_k]) {
+        if d_k * self.query_heads != width || !fits(&key, &[key_width]) {
             return Err(wrong("key", &key));
         }
-        if !fits(&value, &[self.heads * d_v]) {
+        if !fits(&value, &[value_width]) {
             return Err(wrong("value", &value));
         }
         let optional = |index: usize, used: bool| match cx.input(index) {
@@ -168,7 +176,7 @@ impl LinearAttention {
             _ => Ok(None),
         };
         let (decay, beta) = (optional(4, self.gated)?, optional(5, self.delta)?);
-        if let Some(decay) = decay.filter(|decay| !fits(decay, &[self.heads, self.heads * d_k])) {
+        if let Some(decay) = decay.filter(|decay| !fits(decay, &[self.heads, key_width])) {
             return Err(wrong("decay", &decay));
         }
         if let Some(beta) = beta.filter(|beta| !fits(beta, &[self.heads, 1])) {
@@ -200,9 +208,8 @@ impl LinearAttention {
             0.0 => 1.0 / (d_k as f32).sqrt(),
             scale => scale,
         };
-        let outputs = self.query_heads.max(self.heads);
         let mut output = match cx.output_used(0) {
-            true => Some(cx.output::<T>(0, &[batch, steps, outputs * d_v])?.into_mut()),
+            true => Some(cx.output::<T>(0, &[batch, steps, output_width])?.into_mut()),
             false => None,
         };
         let mut present = match cx.output_used(1) {
@@ -212,6 +219,7 @@ impl LinearAttention {
         let (query, key, value) = (query.slice::<T>()?, key.slice::<T>()?, value.slice::<T>()?);
         let shared = outputs / self.heads;
         for pair in 0..batch * self.heads {
+            ending::count(state.len().max(1));
             let (b, head) = (pair / self.heads, pair % self.heads);
             match past {
                 Some(past) => {
@@ -224,7 +232,7 @@ impl LinearAttention {
                 None => state.fill(0.0),
             }
             for step in 0..steps {
-                ending::count(state.len());
+                ending::count(state.len().max(1));
                 let token = b * steps + step;
                 let at = (token * self.heads + head) * d_k;
                 k.iter_mut()
@@ -267,7 +275,8 @@ impl LinearAttention {
                 }
                 let Some(output) = &mut output else { continue };
                 for at in head * shared..(head + 1) * shared {
-                    let query_head = at * self.query_heads / outputs;
+                    ending::count(state.len().max(1));
+                    let query_head = at / (outputs / self.query_heads);
                     let query = &query[(token * self.query_heads + query_head) * d_k..][..d_k];
                     let row = token * outputs + at;
                     for (j, o) in output[row * d_v..][..d_v].iter_mut().enumerate() {

@@ -12,7 +12,7 @@ use super::infer::{input_dims, input_type};
 use super::number::{Float, Scalar};
 use super::window::split_dims;
 use crate::native::element::ElementType;
-use crate::native::ending::{self, counted};
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -98,9 +98,8 @@ impl Loss {
         let log_probabilities = cx.scratch::<f64>(if self.softmax { x.len() } else { 0 })?;
         if self.softmax && !x.is_empty() {
             for column in 0..batch * image {
-                ending::count(classes);
                 let first = column / image * classes * image + column % image;
-                let values = || (0..classes).map(|c| x[first + c * image].widen().to_f64());
+                let values = || counted(0..classes).map(|c| x[first + c * image].widen().to_f64());
                 let max = values().fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = values().map(|x| (x - max).exp()).sum();
                 for (c, x) in values().enumerate() {
@@ -132,7 +131,7 @@ impl Loss {
             match self.reduction {
                 Reduction::None => {
                     let mut y = cx.output::<T>(0, &dims)?;
-                    for at in 0..targets.len() {
+                    for at in counted(0..targets.len()) {
                         y.extend([narrow(loss(at)?.1)])?;
                     }
                 }

@@ -27,6 +27,7 @@ use super::packed_weights::{
     self, Arithmetic, PackedWeights, Records, Rows, Source, SourceCodes, SourcePoints, product,
 };
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{Fact, InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, PrepareContext, Prepared, RunContext};
@@ -350,8 +351,10 @@ impl MatMulNBits {
             return Ok(());
         }
         for column in 0..n {
+            ending::count(k);
             weights.dequantize_row(column, row);
             for (m, y) in y[column..].iter_mut().step_by(n).enumerate() {
+                ending::count(k);
                 let sum = dot(row, &a[m * k..][..k]);
                 epilogue.finish(m, column, &[sum], std::slice::from_mut(y));
             }

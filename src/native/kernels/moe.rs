@@ -36,9 +36,11 @@ use super::dispatch::with_float;
 use super::group_query_attention::wrong_dims;
 use super::infer::like_first_input;
 use super::number::{Float, Real, Scalar};
+use super::order::by_value;
 use super::packed_weights::{self, Arithmetic, COLUMNS, PackedWeights, Source, SourceCodes, SourcePoints};
 use super::unary::{gelu_tanh_of, sigmoid_of};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, PrepareContext, Prepared, RunContext};
@@ -470,14 +472,17 @@ impl MoE {
             .flatten()
             .map(|projection| projection.room(tokens));
         let room = room.max().unwrap_or(0);
-        let scratch_len = element_count(&[tokens, per_token])?.saturating_add(room);
+        let scratch_len = element_count(&[tokens, per_token])?
+            .saturating_add(room)
+            .saturating_add(experts);
         let workers = cx.workers();
         let scratch = cx.scratch::<T::Wide>(scratch_len)?;
         let y = cx.output::<T>(0, x.dims())?.into_mut();
         if y.is_empty() {
             return Ok(());
         }
-        let (shares, rest) = scratch.split_at_mut(tokens * experts);
+        let (sorted, rest) = scratch.split_at_mut(experts);
+        let (shares, rest) = rest.split_at_mut(tokens * experts);
         let (sums, rest) = rest.split_at_mut(tokens * hidden);
         let (firsts, rest) = rest.split_at_mut(tokens * first.rows);
         let (thirds, rest) = rest.split_at_mut(tokens * third_rows);
@@ -486,11 +491,17 @@ impl MoE {
         let router = router.slice::<T>()?;
         for (t, shares) in shares.chunks_exact_mut(experts).enumerate() {
             let row = t * experts..(t + 1) * experts;
-            self.route(&router[row.clone()], mixing.map(|mixing| &mixing[row]), shares);
+            self.route(
+                &router[row.clone()],
+                mixing.map(|mixing| &mixing[row]),
+                shares,
+                sorted,
+            );
         }
         sums.fill(T::Wide::ZERO);
         let x = x.slice::<T>()?;
         for e in 0..experts {
+            ending::count(tokens);
             // The tokens of this expert, as rows 0, 1, ... of what is computed for it.
             let routed = || (0..tokens).filter(|t| !shares[t * experts + e].is_nan());
             let count = routed().count();
@@ -527,26 +538,28 @@ impl MoE {
         Ok(())
     }
 
-    /// The share of each expert in the sum, NaN where it is not chosen.
-    fn route<T: Float>(&self, router: &[T], mixing: Option<&[T]>, shares: &mut [T::Wide]) {
+    /// The share of each expert in the sum, NaN where it is not chosen. `sorted` is room for as many.
+    fn route<T: Float>(
+        &self,
+        router: &[T],
+        mixing: Option<&[T]>,
+        shares: &mut [T::Wide],
+        sorted: &mut [T::Wide],
+    ) {
         for (to, x) in shares.iter_mut().zip(router) {
             *to = x.widen();
         }
         let max = shares.iter().copied().fold(T::Wide::LOWEST, Scalar::max);
-        shares.iter_mut().for_each(|x| *x = x.sub(max).exp());
+        for piece in shares.chunks_mut(ending::PIECE) {
+            ending::count(piece.len());
+            piece.iter_mut().for_each(|x| *x = x.sub(max).exp());
+        }
         let sum = shares.iter().copied().fold(T::Wide::ZERO, Scalar::add);
         shares.iter_mut().for_each(|x| *x = x.div(sum));
-        // The one that is chosen last: all of a larger probability, and of the same one all
-        // behind it, are chosen too.
-        let mut last: Option<usize> = None;
-        let before =
-            |shares: &[T::Wide], a: usize, b: usize| shares[a] > shares[b] || shares[a] == shares[b] && a > b;
-        for _ in 0..self.chosen {
-            let rest = (0..shares.len()).filter(|&e| last.is_none_or(|last| before(shares, last, e)));
-            let next = rest.reduce(|best, e| if before(shares, e, best) { e } else { best });
-            last = next.or(last);
-        }
-        let Some(last) = last else { return };
+        sorted.copy_from_slice(shares);
+        let Some(last) = last_chosen(shares, sorted, self.chosen) else {
+            return;
+        };
         let threshold = shares[last];
         for (e, share) in shares.iter_mut().enumerate() {
             let chosen = *share > threshold || *share == threshold && e >= last;
@@ -593,4 +606,15 @@ impl MoE {
             };
         }
     }
+}
+
+/// The one that is chosen last of the `chosen` largest shares, which are at least one: all of a larger
+/// share, and of the same one all behind it, are chosen too. `sorted` holds the shares in any order.
+fn last_chosen<W: Scalar>(shares: &[W], sorted: &mut [W], chosen: usize) -> Option<usize> {
+    let at = chosen.checked_sub(1).filter(|&at| at < sorted.len())?;
+    let (larger, &mut threshold, _) = sorted.select_nth_unstable_by(at, |a, b| by_value(*b, *a));
+    let larger = larger.iter().filter(|&&share| share > threshold).count();
+    let mut equal = (0..shares.len()).rev().filter(|&e| shares[e] == threshold);
+    // None is equal to a share that is not a number, where all of them are not.
+    Some(equal.nth(at - larger).unwrap_or(0))
 }

@@ -193,7 +193,7 @@ impl Sources {
                 offsets
                     .try_reserve_exact(to)
                     .map_err(|_| OpError::OutOfMemory { bytes })?;
-                offsets.extend((0..to).map(|at| source(axis, at).map(|at| at * stride as usize)));
+                offsets.extend(counted(0..to).map(|at| source(axis, at).map(|at| at * stride as usize)));
             }
             Ok(offsets)
         };

@@ -253,7 +253,7 @@ impl Trie {
     /// Visits the n-grams that are the first ones of these tokens, with their lengths.
     fn prefixes(&self, tokens: impl Iterator<Item = Option<i64>>, mut visit: impl FnMut(usize, usize)) {
         let mut state = 0;
-        for (length, token) in (1..).zip(tokens) {
+        for (length, token) in (1..).zip(counted(tokens)) {
             let next = token.and_then(|token| self.steps.get(&(state, token)));
             let Some(&next) = next else { return };
             state = next;

@@ -18,7 +18,7 @@ use super::dispatch::{with_float, with_integer, with_number};
 use super::infer::{input_dims, input_type, like_first_input};
 use super::number::{Float, Number, Scalar};
 use crate::native::element::ElementType;
-use crate::native::ending::{Looks, pieces};
+use crate::native::ending::{Looks, counted, pieces};
 use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -141,7 +141,7 @@ impl TopK {
             }
             order[..k].sort_unstable_by(&mut before);
             let to = lane / lanes.inner * k * lanes.inner + lane % lanes.inner;
-            for (i, &from) in order[..k].iter().enumerate() {
+            for (i, &from) in counted(order[..k].iter()).enumerate() {
                 if let Some(values) = &mut values {
                     values[to + i * lanes.inner] = T::narrow(value(from));
                 }

@@ -18,7 +18,7 @@ use super::infer::{input_dims, input_type};
 use super::number::{Float, Number, Scalar};
 use super::window::{Axes, WindowAttributes, advance, outputs, split_dims, visit_window};
 use crate::native::element::ElementType;
-use crate::native::ending;
+use crate::native::ending::{self, Looks};
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -100,7 +100,9 @@ impl Operator for Pool {
         let axes = self.window.over(spatial, None, self.ceil)?;
         let mut dims = Dims::from_slice(&[batch, channels]);
         dims.extend(outputs(&axes));
+        let taps = axes.iter().map(|axis| axis.kernel.min(axis.input));
         let pool = Images {
+            most_taps: taps.fold(1, usize::saturating_mul),
             axes,
             image: element_count(spatial)?,
             dims,
@@ -127,7 +129,7 @@ fn average<T: Float>(
     let x = x.slice::<T>()?;
     pool.for_each(y, |y, base, window| {
         let (mut sum, mut count) = (T::Wide::ZERO, 0);
-        visit_window(&pool.axes, window, &mut |at| {
+        pool.visit(window, &mut |at| {
             sum = sum.add(x[base + at].widen());
             count += 1;
         });
@@ -152,7 +154,7 @@ fn lp_norm<T: Float>(
     let x = x.slice::<T>()?;
     pool.for_each(y, |y, base, window| {
         let mut sum = 0.0;
-        visit_window(&pool.axes, window, &mut |at| sum += power(x[base + at], p));
+        pool.visit(window, &mut |at| sum += power(x[base + at], p));
         *y = root(sum, p);
     });
     Ok(())
@@ -182,11 +184,26 @@ struct Images {
     axes: Axes,
     /// Elements of X of one channel.
     image: usize,
+    /// The most elements of X that a window covers.
+    most_taps: usize,
     /// The dims of Y.
     dims: Dims,
 }
 
 impl Images {
+    /// Calls `visit` with the offset in a channel of each element of X that a window covers.
+    fn visit(&self, window: &[usize], visit: &mut impl FnMut(usize)) {
+        if self.most_taps < ending::PIECE {
+            // `for_each` counts it.
+            return visit_window(&self.axes, window, visit);
+        }
+        let mut looks = Looks::default();
+        visit_window(&self.axes, window, &mut |at| {
+            looks.count(1);
+            visit(at);
+        });
+    }
+
     /// Calls `pool` for each element of Y with where its channel begins in X and its window.
     fn for_each<Y>(&self, y: &mut [Y], mut pool: impl FnMut(&mut Y, usize, &[usize])) {
         let sizes = &self.dims[2..];
@@ -195,6 +212,7 @@ impl Images {
         for (channel, y) in y.chunks_exact_mut(windows).enumerate() {
             ending::look();
             for y in y {
+                ending::count(self.most_taps.min(ending::PIECE));
                 pool(y, channel * self.image, &window);
                 advance(&mut window, sizes.iter().copied());
             }
@@ -235,7 +253,7 @@ impl Pool {
         // Where each largest element is; nowhere when the window is all padding.
         let largest = |base: usize, window: &[usize]| {
             let (mut best, mut best_at) = (T::Wide::LOWEST, None);
-            visit_window(&pool.axes, window, &mut |at| {
+            pool.visit(window, &mut |at| {
                 let value = x[base + at].widen();
                 if best_at.is_none() || value > best || (value.is_nan() && !best.is_nan()) {
                     (best, best_at) = (value, Some(at));
@@ -250,11 +268,10 @@ impl Pool {
         if cx.output_used(1) {
             let indices = cx.output::<i64>(1, &pool.dims)?.into_mut();
             pool.for_each(indices, |index, base, window| {
-                let at = largest(base, window).1.unwrap_or(0);
-                let at = if self.column_major {
-                    pool.column_major(at)
-                } else {
-                    at
+                // X may have no elements at all where there is none.
+                let at = match largest(base, window).1 {
+                    Some(at) if self.column_major => pool.column_major(at),
+                    at => at.unwrap_or(0),
                 };
                 *index = (base + at) as i64;
             });
@@ -306,13 +323,11 @@ impl GlobalPool {
         dims[2..].fill(1);
         let x = x.slice::<T>()?;
         cx.output::<T>(0, &dims)?.fill_with(|channel| {
-            ending::count(image);
-            let x = x[channel * image..][..image].iter();
-            let wide = x.clone().map(|x| x.widen());
+            let x = ending::elements(&x[channel * image..][..image]);
             match self.0 {
-                Function::Max => T::narrow(wide.fold(T::Wide::LOWEST, Scalar::max)),
+                Function::Max => T::narrow(x.map(|x| x.widen()).fold(T::Wide::LOWEST, Scalar::max)),
                 Function::Average { .. } => {
-                    let sum = wide.fold(T::Wide::ZERO, Scalar::add);
+                    let sum = x.map(|x| x.widen()).fold(T::Wide::ZERO, Scalar::add);
                     T::narrow(sum.div(T::Wide::from_f64(image as f64)))
                 }
                 Function::Lp(p) => root(x.map(|&x| power(x, p)).sum(), p),

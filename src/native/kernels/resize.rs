@@ -376,6 +376,7 @@ impl Resize {
     fn taps<W: Scalar>(&self, axis: &Axis) -> Result<AxisTaps<W>, OpError> {
         let (mut taps, mut ends, mut of_one) = (Vec::new(), Vec::new(), Vec::new());
         for output in 0..axis.output {
+            ending::count(of_one.len().max(1));
             of_one.clear();
             axis.taps(&self.rule, output, &mut of_one);
             let refused = |_| OpError::OutOfMemory {

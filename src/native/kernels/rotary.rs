@@ -27,6 +27,7 @@ use super::dispatch::with_float;
 use super::infer::like_first_input;
 use super::number::{Float, Scalar};
 use crate::native::element::ElementType;
+use crate::native::ending::counted;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -316,7 +317,7 @@ impl RotaryEmbedding {
                 }
             }
         };
-        for token in 0..batch * positions {
+        for token in counted(0..batch * positions) {
             rows_of(token)?;
         }
         let token_of = |head: usize| match heads_first {

@@ -18,7 +18,7 @@ use super::moves::gather_runs;
 use super::strided::{Strided, Strides, dense_strides};
 use super::{Built, required_attribute, wrong_attribute};
 use crate::native::element::ElementType;
-use crate::native::ending::{self, counted};
+use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -54,8 +54,7 @@ impl Operator for DynamicTimeWarping {
         best.fill(f32::INFINITY);
         best[0] = 0.0;
         for row in 1..=rows {
-            ending::count(columns);
-            for column in 1..=columns {
+            for column in counted(1..=columns) {
                 let at = row * width + column;
                 let before = cheapest(best, at, width).1;
                 best[at] = costs[(row - 1) * columns + column - 1] + before;

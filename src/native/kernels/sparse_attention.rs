@@ -10,10 +10,14 @@
 //! Head h has layout h mod layouts; a block is `sparse_block_size` positions. A query sees no key after
 //! it. com.microsoft 1: float, float16, bfloat16 (and double).
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use super::group_query_attention::{GroupQueryAttention, wrong_dims};
 use super::number::Scalar;
 use super::{Built, inner};
 use crate::native::element::ElementType;
+use crate::native::ending::{self, counted};
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -79,7 +83,8 @@ impl Operator for SparseAttention {
 /// Which blocks of keys each block of queries sees.
 pub(super) struct BlockMask<'a> {
     rows: &'a [i32],
-    columns: &'a [i32],
+    /// Ascending for each block of queries.
+    columns: Cow<'a, [i32]>,
     layouts: usize,
     blocks: usize,
     entries: usize,
@@ -107,36 +112,61 @@ impl<'a> BlockMask<'a> {
                 ),
             ));
         }
-        Ok(BlockMask {
+        let mut mask = BlockMask {
             rows: rows.slice()?,
-            columns: columns.slice()?,
+            columns: Cow::Borrowed(columns.slice()?),
             layouts,
             blocks,
             entries,
             size,
-        })
+        };
+        mask.sort()?;
+        Ok(mask)
+    }
+
+    /// Sorts the columns of each block that are not.
+    fn sort(&mut self) -> Result<(), OpError> {
+        for (layout, block) in counted((0..self.layouts).flat_map(|l| (0..self.blocks).map(move |b| (l, b))))
+        {
+            let seen = self.seen(layout, block);
+            ending::count(seen.len());
+            if self.columns[seen.clone()].is_sorted() {
+                continue;
+            }
+            if let Cow::Borrowed(columns) = self.columns {
+                let mut own = Vec::new();
+                own.try_reserve_exact(columns.len())
+                    .map_err(|_| OpError::OutOfMemory {
+                        bytes: size_of_val(columns),
+                    })?;
+                own.extend_from_slice(columns);
+                self.columns = Cow::Owned(own);
+            }
+            self.columns.to_mut()[seen].sort_unstable();
+        }
+        Ok(())
+    }
+
+    /// Where the columns are that a block of queries sees.
+    fn seen(&self, layout: usize, block: usize) -> Range<usize> {
+        let of_layout = &self.rows[layout * (self.blocks + 1)..][..self.blocks + 1];
+        let end = |at: usize| of_layout.get(at).and_then(|&end| usize::try_from(end).ok());
+        let first = layout * self.entries;
+        match (end(block), end(block + 1)) {
+            (Some(start), Some(end)) if start <= end && end <= self.entries => first + start..first + end,
+            _ => first..first,
+        }
     }
 
     /// Hides the keys from position `first` on that a query does not see.
     pub fn hide<W: Scalar>(&self, head: usize, query: usize, first: usize, scores: &mut [W]) {
-        let layout = head % self.layouts;
-        let of_layout = &self.rows[layout * (self.blocks + 1)..][..self.blocks + 1];
-        let end = |at: usize| of_layout.get(at).and_then(|&end| usize::try_from(end).ok());
-        let block = query / self.size;
-        let seen = match (end(block), end(block + 1)) {
-            (Some(start), Some(end)) if start <= end && end <= self.entries => {
-                &self.columns[layout * self.entries..][start..end]
-            }
-            _ => &[],
-        };
+        let seen = &self.columns[self.seen(head % self.layouts, query / self.size)];
         let mut done = 0;
         while done < scores.len() {
             let key = first + done;
             let in_block = (self.size - key % self.size).min(scores.len() - done);
-            if !seen
-                .iter()
-                .any(|&column| usize::try_from(column) == Ok(key / self.size))
-            {
+            let sees = i32::try_from(key / self.size).is_ok_and(|block| seen.binary_search(&block).is_ok());
+            if !sees {
                 scores[done..done + in_block].fill(W::LOWEST);
             }
             done += in_block;

@@ -10,6 +10,8 @@
 //!   RegexFullMatch(x)      whether all of a string matches `pattern`, in RE2's syntax, which is
 //!                          that of the crate `regex`                             ai.onnx 20
 
+use std::collections::HashSet;
+
 use regex::Regex;
 use smallvec::SmallVec;
 
@@ -187,7 +189,7 @@ struct Normalize {
     case: Case,
     /// How words are compared with stop words.
     compared: Case,
-    stop_words: Vec<String>,
+    stop_words: HashSet<String>,
 }
 
 pub(in crate::native) fn normalize(node: &NodeInfo<'_>) -> Built {

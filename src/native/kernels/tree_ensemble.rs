@@ -20,7 +20,7 @@ use super::number::{Float, Number, Scalar};
 use super::post_transform::Transform;
 use super::{Built, required_attribute, wrong_attribute};
 use crate::native::element::ElementType;
-use crate::native::ending::counted;
+use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
@@ -361,11 +361,16 @@ impl Trees {
 
     /// The leaf of a tree for a row of enough features.
     fn leaf(&self, root: Branch, feature: &impl Fn(usize) -> f64) -> Option<&Leaf> {
-        let mut at = root;
+        let (mut at, mut depth) = (root, 1);
         loop {
             match at {
-                Branch::Leaf(leaf) => return self.leaves.get(leaf),
+                Branch::Leaf(leaf) => {
+                    let votes = self.leaves.get(leaf)?;
+                    ending::count(depth + votes.len());
+                    return Some(votes);
+                }
                 Branch::Node(node) => {
+                    depth += 1;
                     let node = self.nodes.get(node)?;
                     let x = feature(node.feature);
                     at = match node.test.holds(x) || node.missing_is_true && x.is_nan() {
@@ -385,10 +390,11 @@ impl Trees {
         scores: &mut [f64],
         voted: &mut [f64],
     ) {
+        ending::count(scores.len());
         scores.fill(0.0);
         voted.fill(0.0);
         let leaves = self.roots.iter().filter_map(|&root| self.leaf(root, feature));
-        for vote in counted(leaves).flatten() {
+        for vote in leaves.flatten() {
             let (Some(score), Some(voted)) = (scores.get_mut(vote.target), voted.get_mut(vote.target)) else {
                 continue;
             };

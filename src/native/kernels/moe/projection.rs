@@ -1,5 +1,6 @@
 //! One projection of the experts of MoE: rows of weights as they are given, or packed.
 
+use crate::native::ending;
 use crate::native::kernels::attend::dot;
 use crate::native::kernels::block_quantized::{BlockQuantized, unpack};
 use crate::native::kernels::columns::Columns;
@@ -71,7 +72,9 @@ impl<T: Float> Projection<'_, T> {
                 }
             }
             let bias = self.bias.map_or(T::Wide::ZERO, |bias| bias[at].widen());
+            ending::count(self.depth);
             for i in 0..tokens {
+                ending::count(self.depth);
                 to[i * self.rows + row] = dot(weights, x(i)).add(bias);
             }
         }
