@@ -11,6 +11,11 @@ use crate::component::AlignedBytes;
 /// Concrete dims. Ranks up to 6 need no heap.
 pub type Dims = SmallVec<[usize; 6]>;
 
+/// The most that the dims of a tensor without elements may come to, but for those of zero: more than
+/// those of any weights that a batch or a past of nothing meets, and few enough for a loop over what
+/// is around nothing to end.
+const MOST_AROUND_NOTHING: usize = u32::MAX as usize;
+
 /// The number of elements of these dims, or an error when they cannot be counted.
 ///
 /// The product of the dims that are not zero is checked too, so that a zero dim does not
@@ -24,7 +29,14 @@ pub fn element_count(dims: &[usize]) -> Result<usize, OpError> {
             _ => return Err(OpError::TooLarge { dims: dims.into() }),
         };
     }
-    Ok(if is_empty { 0 } else { count })
+    match is_empty {
+        true if count > MOST_AROUND_NOTHING => Err(OpError::Message(format!(
+            "dims {dims:?} have no elements, and come to {count} but for those of 0; expected at most \
+             {MOST_AROUND_NOTHING}"
+        ))),
+        true => Ok(0),
+        false => Ok(count),
+    }
 }
 
 /// Bytes that a tensor of these dims takes inside the runtime; at most `isize::MAX`.

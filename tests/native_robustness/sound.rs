@@ -11,7 +11,9 @@ use oxpipe_test_support::onnx_writer::Node;
 /// or `=` and the values of a list of int64; or `-`, left out. An attribute is a list where it has a comma, a float where it has a
 /// point, else an int or a text.
 const SOUND: &[(&str, &str, &str)] = &[
+    ("AffineGrid", "f:1x2x3 =1,1,2,3", ""),
     ("And", "b:2x3 b:3", ""),
+    ("ArgMax", "f:2x3", "axis=1"),
     ("ArrayFeatureExtractor", "f:2x3 i:4", ""),
     ("Attention", "f:1x2x3x4 f:1x2x5x4 f:1x2x5x4", ""),
     (
@@ -42,7 +44,9 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("CategoryMapper", "s:2x3", "cats_strings=a,b cats_int64s=5,6"),
     ("CategoryMapper", "i:2x3", "cats_strings=a,b cats_int64s=0,1"),
     ("CausalConvWithState", "f:1x2x5 f:2x1x3", ""),
+    ("CenterCropPad", "f:2x3 =3,2", ""),
     ("Clip", "f:2x3 f: f:", ""),
+    ("Col2Im", "f:1x4x6 =3,4 =2,2", ""),
     ("Compress", "f:2x3 b:3", "axis=1"),
     ("Concat", "f:2x3 f:2x1 f:2x0", "axis=1"),
     ("Constant", "", "value_ints=1,2"),
@@ -61,6 +65,12 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("CumProd", "f:2x3 =1", "exclusive=1"),
     ("CumSum", "f:2x3 =1", "reverse=1"),
     ("DFT", "f:1x4x2 - =1", ""),
+    (
+        "DecoderMaskedMultiHeadAttention",
+        "f:1x1x8 f:1x1x8 f:1x1x8 - - f:1x2x4x4 f:1x2x4x4 n:1=2",
+        "num_heads=2 past_present_share_buffer=1",
+    ),
+    ("DeformConv", "f:1x2x4x4 f:3x2x2x2 f:1x8x3x3 f:3 f:1x4x3x3", ""),
     ("DepthToSpace", "f:1x4x2x3", "blocksize=2"),
     ("DequantizeLinear", "u:2x3 h: u:", ""),
     ("DequantizeLinear", "c:2x3 h:3 c:3", "axis=1"),
@@ -75,21 +85,32 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("DynamicQuantizeMatMul", "h:2x3 c:3x4 h:4 c:4 h:4", ""),
     ("DynamicTimeWarping", "h:3x4", ""),
     ("Einsum", "f:2x3 f:3x4", "equation=ij,jk->ik"),
+    (
+        "EmbedLayerNormalization",
+        "n:1x2 n:1x2 f:5x4 f:4x4 f:2x4 f:4 f:4",
+        "",
+    ),
     ("EngramGate", "f:1x2x2x4 f:1x2x2x4 f:1x2x4 f:2x4 f:2x4 f:2x4", ""),
     ("Expand", "f:2x1 =3,2,4", ""),
     ("ExpandDims", "f:2x3 =1", ""),
     ("EyeLike", "f:3x4", "k=1"),
-    ("FusedMatMulActivation", "f:2x3 f:3x4", "activation=Relu"),
     ("FeatureVectorizer", "f:2x3 f:2x1", "inputdimensions=2,3"),
+    ("FeatureVectorizer", "f:2x3 f:2x1", "inputdimensions=0,0"),
+    ("FusedMatMul", "f:2x3 f:4x3", "transB=1"),
+    ("FusedMatMulActivation", "f:2x3 f:3x4", "activation=Relu"),
     ("GRU", "f:3x2x4 f:1x9x4 f:1x9x3 f:1x18 - f:1x2x3", "hidden_size=3"),
     ("GatedAdd", "f:2x3 f:2x3 f:2x1", ""),
+    ("GatedLinearUnit", "f:2x8", ""),
     ("GatedRMSNorm", "f:2x6 f:3 f:2x6", ""),
     ("Gather", "f:2x3 i:4x1", "axis=1"),
+    ("GatherBlockQuantized", "u:3x16 i:2 f:3x1", "bits=8 block_size=16"),
     ("GatherElements", "f:2x3 i:2x2", "axis=1"),
     ("GatherND", "f:2x3x2 i:4x2", ""),
     ("GatherND", "f:2x3x2 i:2x4x1", "batch_dims=1"),
     ("Gemm", "f:2x3 f:4x3 f:4", "transB=1"),
     ("GemmFastGelu", "f:2x3 f:3x4 f:4", ""),
+    ("GlobalAveragePool", "f:1x2x3x3", ""),
+    ("GlobalMaxPool", "f:1x2x3x3", ""),
     ("GridSample", "f:1x2x3x4 f:1x2x3x2", "mode=nearest"),
     ("GroupNorm", "f:1x2x3x4 f:4 f:4", "groups=2 activation=1"),
     ("GroupNormalization", "f:2x4x3 f:4 f:4", "num_groups=2"),
@@ -116,6 +137,7 @@ const SOUND: &[(&str, &str, &str)] = &[
     ),
     ("HammingWindow", "=7", ""),
     ("HannWindow", "=7", ""),
+    ("Hardmax", "f:2x3", "axis=1"),
     ("HyperConnectionPostMix", "f:2x3x4 f:2x4 f:2x3 f:2x3x3", ""),
     ("HyperConnectionPreMix", "f:2x3x4 f:2x3", ""),
     ("HyperConnectionPreMix", "f:2x6 f:2x3", "num_branches=3"),
@@ -131,6 +153,7 @@ const SOUND: &[(&str, &str, &str)] = &[
     ),
     ("InstanceNormalization", "f:2x3x4 f:3 f:3", ""),
     ("Inverse", "f:2x3x3", ""),
+    ("LRN", "f:1x4x2x2", "size=3"),
     (
         "LSTM",
         "f:3x2x4 f:1x12x4 f:1x12x3 f:1x24 - f:1x2x3 f:1x2x3",
@@ -140,6 +163,11 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("LabelEncoder", "h:2x3", "keys_floats=0.5,1. values_strings=x,y"),
     ("LabelEncoder", "i:2x3", "classes_strings=x,y"),
     ("LayerNormalization", "f:2x3x4 f:4 f:4", ""),
+    (
+        "LinearAttention",
+        "f:1x3x4 f:1x3x4 f:1x3x6 f:1x2x2x3 f:1x3x2 f:1x3x2",
+        "q_num_heads=2 kv_num_heads=2",
+    ),
     ("LinearAttentionGate", "f:1x2x3 h:3 h:3 f:1x2x3", ""),
     (
         "LinearClassifier",
@@ -151,6 +179,8 @@ const SOUND: &[(&str, &str, &str)] = &[
         "f:2x2",
         "coefficients=0.5,1.,2.,3. intercepts=0.5,1. targets=2",
     ),
+    ("LogSoftmax", "f:2x3x4", "axis=1"),
+    ("LpNormalization", "f:2x3", "axis=1"),
     ("LpPool", "f:1x2x5", "kernel_shape=3, strides=2,"),
     (
         "MRotaryEmbedding",
@@ -175,12 +205,23 @@ const SOUND: &[(&str, &str, &str)] = &[
         "f:2x32 u:3x1x16 f:3",
         "K=32 N=3 bits=4 block_size=32",
     ),
+    ("Max", "f:2x3 f:3 f:2x1", ""),
     (
         "MaxPool",
         "f:1x2x5x5",
         "kernel_shape=3,2 strides=2,2 auto_pad=SAME_UPPER",
     ),
+    ("MaxRoiPool", "f:1x2x4x4 f:3x5", "pooled_shape=2,2"),
+    ("MaxUnpool", "f:1x2x3 i:1x2x3", "kernel_shape=2, strides=2,"),
+    ("Mean", "f:2x3 f:3 f:2x1", ""),
+    ("MeanVarianceNormalization", "f:2x3x4", ""),
     ("MelWeightMatrix", "=4 =16 =8000 =0 =4000", ""),
+    (
+        "MoE",
+        "f:3x4 f:3x2 f:2x6x4 f:2x6 f:2x4x6 f:2x4",
+        "k=1 activation_type=relu",
+    ),
+    ("MultiHeadAttention", "f:1x2x8 f:1x3x8 f:1x3x6", "num_heads=2"),
     ("Multinomial", "f:2x3", "sample_size=4"),
     ("NGramRepeatBlock", "i:2x5 h:2x4", "ngram_size=2"),
     ("NegativeLogLikelihoodLoss", "f:2x3x4 i:2x4 f:3", "reduction=mean"),
@@ -246,6 +287,11 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("QLinearSigmoid", "u:2x3 h: u: h: u:", ""),
     ("QLinearSoftmax", "u:2x3 h: u: h: u:", "opset=13 axis=1"),
     ("QLinearWhere", "b:2x3 u:2x3 h: u: u:3 h: u: h: u:", ""),
+    (
+        "QMoE",
+        "f:3x4 f:3x2 u:2x6x4 h:2x6 - u:2x4x6 h:2x4",
+        "k=1 activation_type=relu expert_weight_bits=8",
+    ),
     ("QuantizeLinear", "h:2x3 h: u:", ""),
     ("QuantizeLinear", "h:2x3 h:3 c:3", "axis=1"),
     (
@@ -253,6 +299,7 @@ const SOUND: &[(&str, &str, &str)] = &[
         "h:2x5 h:2x2",
         "axis=1 block_size=3 output_dtype=22",
     ),
+    ("RMSNormalization", "f:2x3x4 f:4", ""),
     (
         "RNN",
         "f:3x2x4 f:2x3x4 f:2x3x3",
@@ -260,19 +307,26 @@ const SOUND: &[(&str, &str, &str)] = &[
     ),
     ("RandomNormal", "", "shape=2,3"),
     ("RandomNormalLike", "f:2x3", "dtype=1"),
-    ("RandomUniformLike", "f:2x3", "dtype=1"),
     ("RandomUniform", "", "shape=2,3 dtype=11"),
+    ("RandomUniformLike", "f:2x3", "dtype=1"),
     ("Range", "=1 =7 =2", ""),
     ("ReduceL2", "f:2x3x4", "axes=0,2"),
     ("ReduceLogSum", "f:2x3x4 =0,2", "keepdims=0"),
     ("ReduceLogSum", "f:2x3x4", ""),
+    ("ReduceLogSumExp", "f:2x3x4 =1", ""),
     ("ReduceMin", "f:2x3x4", ""),
     ("ReduceProd", "f:2x3x4", ""),
+    ("ReduceSum", "f:2x3x4 =0,2", "keepdims=0"),
     ("Reshape", "f:2x3x4 =0,-1", ""),
     ("Resize", "h:1x2x3x4 - - =1,2,5,3", "mode=linear"),
     ("Resize", "h:1x2x3 - - =1,2,5", "mode=cubic"),
     ("Resize", "h:1x2x3 - - =1,2,5", ""),
     ("ReverseSequence", "f:3x2x2 =3,2", ""),
+    (
+        "RoiAlign",
+        "f:1x2x4x4 f:3x4 =0,0,0",
+        "output_height=2 output_width=2 sampling_ratio=2",
+    ),
     ("RotaryEmbedding", "f:1x2x3x4 f:8x2 f:8x2 i:1x3", ""),
     ("RotaryEmbedding", "f:1x2x3x4 i:1x3 f:8x2 f:8x2", ""),
     ("STFT", "h:1x16x1 =4 h:8", ""),
@@ -293,6 +347,7 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("SkipSimplifiedLayerNormalization", "f:2x3x4 f:2x3x4 f:4", ""),
     ("Slice", "f:5x4 =3,0 =-6,4 =0,1 =-2,1", ""),
     ("Slice", "f:5x4", "starts=1,0 ends=4,3"),
+    ("Softmax", "f:2x3x4", "axis=1"),
     ("SoftmaxCrossEntropyLoss", "f:2x3x4 i:2x4", "reduction=sum"),
     ("SpaceToDepth", "f:1x2x4x6", "blocksize=2"),
     (
@@ -304,6 +359,9 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("Split", "f:6x2", "split=6,"),
     ("Squeeze", "f:1x3 =0", ""),
     ("Squeeze", "f:1x3", "axes=0,"),
+    ("StringConcat", "s:2x3 s:3", ""),
+    ("StringNormalizer", "s:3", "stopwords=a,b is_case_sensitive=0"),
+    ("StringSplit", "s:2x3", "delimiter=."),
     ("TensorScatter", "f:2x2x4x3 f:2x2x2x3 =1,2", ""),
     ("TensorScatter", "f:2x4x3 f:2x2x3 =3,9", "mode=circular"),
     (
@@ -321,6 +379,7 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("Tile", "f:2x3 =2,3", ""),
     ("TopK", "f:2x5 =3", ""),
     ("TopK", "f:2x5", "k=3"),
+    ("Transpose", "f:2x3x4", "perm=2,0,1"),
     (
         "TreeEnsembleClassifier",
         "f:2x3",
@@ -341,6 +400,16 @@ const SOUND: &[(&str, &str, &str)] = &[
     ("Where", "b:2x3 f:3 f:2x1", ""),
     ("Xor", "b:2x3 b:3", ""),
 ];
+
+/// Operators, inputs and attributes of all nodes that make sense, with floats of 32 bits.
+pub fn nodes() -> impl Iterator<Item = (&'static str, Vec<Option<Input>>, Vec<&'static str>)> {
+    SOUND.iter().map(|&(op_type, inputs, attributes)| {
+        let inputs = inputs
+            .split_whitespace()
+            .map(|text| input(text, ElementType::Float32));
+        (op_type, inputs.collect(), attributes.split_whitespace().collect())
+    })
+}
 
 /// The inputs and the attributes of a node that makes sense, if there is one.
 pub fn node_of(op_type: &str, random: &mut Random) -> Option<(Vec<Option<Input>>, Vec<&'static str>)> {

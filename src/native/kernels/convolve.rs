@@ -128,6 +128,10 @@ impl Convolution {
         scratch: &mut [W],
         mut store: impl FnMut(usize, usize, &[W]),
     ) {
+        if self.out_channels == 0 || self.positions == 0 {
+            // However many images or groups there are of nothing.
+            return;
+        }
         let depth = self.depth();
         let out_channels = self.out_channels / self.group;
         for image in 0..self.batch {

@@ -186,6 +186,9 @@ impl Operator for FeatureVectorizer {
         }
         let count = count.unwrap_or(0);
         let mut y = cx.output::<f32>(0, &[count, self.width()?])?;
+        if y.is_empty() {
+            return Ok(());
+        }
         for row in 0..count {
             for &(x, features, width) in &inputs {
                 let used = features.min(width);

@@ -316,6 +316,10 @@ impl Recurrent {
             false => Ok(None),
         };
         let (mut last_h, mut last_c) = (state(1)?, state(2)?);
+        if batch == 0 || hidden == 0 {
+            // However many steps there are, or members of the batch, of nothing.
+            return Ok(());
+        }
         // X, step after step.
         let x = x.slice::<T>()?;
         for (row, to) in room.x.chunks_exact_mut(input.max(1)).enumerate() {

@@ -141,6 +141,9 @@ impl RoiAlign {
         let (x, rois) = (x.slice::<T>()?, rois.slice::<T>()?);
         let [rows, columns] = self.output;
         let y = cx.output::<T>(0, &[count, channels, rows, columns])?.into_mut();
+        if y.is_empty() {
+            return Ok(());
+        }
         let area = height * width;
         let mut samples = Vec::new();
         for (roi, (sides, &index)) in rois.chunks_exact(4).zip(&indices).enumerate() {
@@ -291,9 +294,11 @@ impl MaxRoiPool {
                 for (at, y) in y.iter_mut().enumerate() {
                     let lines = bins(at / columns, rows, side(2), side(4), height);
                     let along = bins(at % columns, columns, side(1), side(3), width);
-                    ending::count(lines.len().saturating_mul(along.len()));
-                    let elements =
-                        lines.flat_map(|line| x[line * width..].get(along.clone()).unwrap_or_default());
+                    ending::count(1);
+                    let elements = lines.flat_map(|line| {
+                        ending::count(along.len().max(1));
+                        x[line * width..].get(along.clone()).unwrap_or_default()
+                    });
                     let largest = elements.map(|x| x.widen()).reduce(Scalar::max);
                     *y = T::narrow(largest.unwrap_or(T::Wide::ZERO));
                 }
