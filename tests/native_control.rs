@@ -240,6 +240,41 @@ fn scan_in_a_batch_stops_at_each_length() {
     assert_floats(&found[1], &[2, 3, 2], &sums);
 }
 
+/// Members of a batch of which none has anything to be scanned.
+#[test]
+fn a_scan_of_many_empty_sequences_can_be_ended() {
+    const BATCH: i64 = 1 << 20;
+    let body = Graph::new()
+        .input("sum", FLOAT, "[0]")
+        .input("next", FLOAT, "[1]")
+        .output("sum", FLOAT, "[0]")
+        .output("element", FLOAT, "[1]")
+        .node(identity("next", "element"));
+    let model = Model::new()
+        .opset("", 8)
+        .input("start", FLOAT, "[b, 0]")
+        .input("x", FLOAT, "[b, 0, 1]")
+        .output("last", FLOAT, "[b, 0]")
+        .node(
+            Node::new("Scan", &["", "start", "x"], &["last"])
+                .int("num_scan_inputs", 1)
+                .graph("body", body),
+        );
+    let mut session = load(model);
+    let empty = |dims: &[i64]| ComponentTensor::from_raw(DataType::Float32, dims, &[]).unwrap();
+    let (start, x) = (empty(&[BATCH, 0]), empty(&[BATCH, 0, 1]));
+    let inputs = [("start", start.view()), ("x", x.view())].map(|(name, value)| Input { name, value });
+    let control = RunControl {
+        deadline: Some(Instant::now() + Duration::from_millis(20)),
+        ..RunControl::default()
+    };
+    let error = session
+        .execute(&inputs, &mut [Output::alloc("last")], &control)
+        .unwrap_err();
+    let is_late = matches!(error.kind(), ComponentErrorKind::DeadlineExceeded);
+    assert!(is_late, "{error:?}");
+}
+
 #[test]
 fn scan_along_any_axis_in_any_direction() {
     // Running sums of the columns from the right, stacked as columns from the right.

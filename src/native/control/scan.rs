@@ -233,6 +233,7 @@ impl Scan {
             }
             for (index, elements) in elements.iter_mut().enumerate() {
                 if cx.is_used(self.states + index) {
+                    reserve_one(elements)?;
                     elements.push(tensor(take(&mut results, self.states + index)?)?);
                 }
             }
@@ -275,6 +276,8 @@ impl Scan {
             .and_then(|input| input.dims().get(1).copied())
             .unwrap_or(0);
         for member in 0..batch {
+            // There may be nothing to scan of any of them.
+            cx.check()?;
             let mut own = Vec::with_capacity(given.len());
             for input in &given {
                 if input.dims().first() != Some(&batch) {
@@ -297,7 +300,9 @@ impl Scan {
             };
             let scanned = own.split_off(self.states.min(own.len()));
             let scanned: Vec<TensorRef<'_>> = scanned.iter().map(Tensor::view).collect();
-            members.push(self.run_sequence(cx, own, &scanned, length)?);
+            let outputs = self.run_sequence(cx, own, &scanned, length)?;
+            reserve_one(&mut members)?;
+            members.push(outputs);
         }
         for index in 0..self.states + self.outputs.len() {
             if !cx.is_used(index) {
@@ -321,6 +326,13 @@ impl Scan {
         }
         Ok(())
     }
+}
+
+/// Room for one more, or an error.
+fn reserve_one<T>(list: &mut Vec<T>) -> Result<(), OpError> {
+    list.try_reserve(1).map_err(|_| OpError::OutOfMemory {
+        bytes: list.len().saturating_mul(size_of::<T>()),
+    })
 }
 
 /// Inputs that must be there and be tensors.
