@@ -5,6 +5,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::element::{Element, ElementType};
+use super::ending;
 use super::operator::OpError;
 use crate::component::AlignedBytes;
 
@@ -332,9 +333,22 @@ impl<'a> TensorRef<'a> {
 
     /// The elements of an `int64` or `int32` tensor (shapes, axes, sizes), as `i64`.
     pub fn to_ints(&self) -> Result<SmallVec<[i64; 6]>, OpError> {
+        // There may be as many as there are elements of a large tensor: indices.
+        fn ints<T: Copy + Into<i64>>(values: &[T]) -> Result<SmallVec<[i64; 6]>, OpError> {
+            let mut ints = SmallVec::new();
+            ints.try_reserve_exact(values.len())
+                .map_err(|_| OpError::OutOfMemory {
+                    bytes: values.len().saturating_mul(size_of::<i64>()),
+                })?;
+            for piece in values.chunks(ending::PIECE) {
+                ending::count(piece.len());
+                ints.extend(piece.iter().map(|&value| value.into()));
+            }
+            Ok(ints)
+        }
         match self.ty {
-            ElementType::Int64 => Ok(self.slice::<i64>()?.into()),
-            ElementType::Int32 => Ok(self.slice::<i32>()?.iter().map(|&value| value.into()).collect()),
+            ElementType::Int64 => ints(self.slice::<i64>()?),
+            ElementType::Int32 => ints(self.slice::<i32>()?),
             found => Err(OpError::WrongType {
                 what: "value".into(),
                 found,

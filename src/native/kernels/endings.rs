@@ -337,6 +337,20 @@ fn long() -> Vec<(usize, Case)> {
         pool("MaxPool"),
         pool("AveragePool"),
         pool("LpPool"),
+        // Indices are read, and then looked at.
+        (3 << 20, case("Gather", [floats(&[16]), ints(&[1 << 20], |_| 3)])),
+        (
+            2 * 3 * 512 * 512,
+            case(
+                "GRU",
+                [
+                    floats(&[1, 1, 512]),
+                    floats(&[1, 3 * 512, 512]),
+                    floats(&[1, 3 * 512, 512]),
+                ],
+            )
+            .int("hidden_size", 512),
+        ),
         // One window.
         (
             400 * 400,

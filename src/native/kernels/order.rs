@@ -122,7 +122,7 @@ impl TopK {
         let x = x.slice::<T>()?;
         let mut looks = Looks::default();
         for (lane, start) in lanes.starts().enumerate() {
-            for (i, place) in order.iter_mut().enumerate() {
+            for (i, place) in counted(order.iter_mut()).enumerate() {
                 *place = i as u64;
             }
             let value = |i: u64| x[start + i as usize * lanes.inner].widen();

@@ -227,6 +227,7 @@ impl Sizes {
 /// `to` [columns, rows] takes the transpose of `from` [rows, columns].
 fn transpose<T: Number>(from: &[T], rows: usize, columns: usize, to: &mut [T::Wide]) {
     for (row, from) in from.chunks_exact(columns.max(1)).take(rows).enumerate() {
+        ending::count(from.len());
         for (column, from) in from.iter().enumerate() {
             to[column * rows + row] = from.widen();
         }
@@ -323,6 +324,7 @@ impl Recurrent {
         // X, step after step.
         let x = x.slice::<T>()?;
         for (row, to) in room.x.chunks_exact_mut(input.max(1)).enumerate() {
+            ending::count(to.len());
             let row = match self.batch_first {
                 false => row,
                 true => row % batch * steps + row / batch,
