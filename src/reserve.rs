@@ -154,6 +154,21 @@ pub(crate) fn refused() -> Option<usize> {
     Some(REFUSED.get()).filter(|&bytes| bytes > 0)
 }
 
+/// Takes what was [refused](refused) away from this thread: what it does next is another's work.
+#[cfg(feature = "native")]
+pub(crate) fn take_refused() -> Option<usize> {
+    Some(REFUSED.replace(0)).filter(|&bytes| bytes > 0)
+}
+
+/// Says of this thread's call that so many bytes were refused to it on another thread, which worked for
+/// it.
+#[cfg(feature = "native")]
+pub(crate) fn note_refused(bytes: usize) {
+    if REFUSED.get() == 0 {
+        REFUSED.set(bytes);
+    }
+}
+
 /// Begins a call on this thread, and says whether there is enough of the reserve for one. The functions
 /// of the C interface do so; a Rust program that has the reserve does it before calls of its own, or
 /// what it was refused before ends them.

@@ -37,9 +37,7 @@ pub(super) fn bounded<R>(
     control: &RunControl,
     body: impl FnOnce() -> Result<R, ComponentErrorKind>,
 ) -> Result<R, ComponentErrorKind> {
-    if !control.is_bounded() {
-        return body();
-    }
+    // Also where neither a deadline nor a token could end it: want of memory can.
     let before = CONTROL.replace(Some(control.clone()));
     LEFT.set(BETWEEN);
     let outcome = catch_unwind(AssertUnwindSafe(body));
@@ -75,6 +73,16 @@ pub(super) fn look() {
     if let Some(reason) = reason {
         resume_unwind(Box::new(Ended(reason)));
     }
+}
+
+/// Takes from this thread, which has worked for another, that it was refused memory.
+pub(super) fn take_refused() -> Option<usize> {
+    crate::reserve::take_refused()
+}
+
+/// Lets this thread's run end as if it had been refused so many bytes itself.
+pub(super) fn note_refused(bytes: usize) {
+    crate::reserve::note_refused(bytes);
 }
 
 /// Counts elements that a loop goes over, which take next to no time each. Does not return if the run
@@ -240,6 +248,53 @@ mod tests {
             assert!(matches!(outcome, Err(ComponentErrorKind::Cancelled)));
             assert!((BETWEEN / 10..=BETWEEN / 10 + 1).contains(&ran.get()));
         }
+    }
+
+    /// What lives on the reserve ends, whether or not anything else could end it, and whichever thread
+    /// was refused memory.
+    #[test]
+    fn want_of_memory_ends_runs_without_a_deadline() {
+        let control = RunControl::default();
+        let (_, call) = crate::reserve::begin_call();
+        let refused = bounded(&control, || {
+            note_refused(40);
+            Looks::default().count(BETWEEN);
+            Ok(())
+        });
+        assert!(matches!(
+            refused,
+            Err(ComponentErrorKind::OutOfMemory { bytes: 40, .. })
+        ));
+        drop(call);
+        let (_, _call) = crate::reserve::begin_call();
+        let workers = Workers::new(2);
+        let here = std::thread::current().id();
+        let both = std::sync::Barrier::new(2);
+        let refused = bounded(&control, || {
+            workers.for_each(2, |_| {
+                // One part on each thread.
+                both.wait();
+                if std::thread::current().id() != here {
+                    note_refused(50);
+                }
+            });
+            look();
+            Ok(())
+        });
+        assert!(matches!(
+            refused,
+            Err(ComponentErrorKind::OutOfMemory { bytes: 50, .. })
+        ));
+        // The thread's next region is another call's.
+        let (_, _call) = crate::reserve::begin_call();
+        let again = bounded(&control, || {
+            workers.for_each(2, |_| {
+                both.wait();
+            });
+            look();
+            Ok(())
+        });
+        assert!(again.is_ok());
     }
 
     #[test]

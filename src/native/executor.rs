@@ -184,9 +184,8 @@ impl Executor {
     fn run_steps(&mut self, run: &mut Run<'_, '_>) -> Result<(), ComponentErrorKind> {
         self.begin(run);
         let (graph, plan) = (run.graph, run.plan);
-        let is_bounded = run.control.is_bounded();
         for step in &plan.steps {
-            if is_bounded && let Some(reason) = run.control.stop_reason() {
+            if let Some(reason) = run.control.stop_reason() {
                 return Err(reason);
             }
             let Some(node) = graph.nodes.get(step.node) else {

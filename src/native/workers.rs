@@ -380,6 +380,9 @@ struct Shared {
     part: Slot<*const Part<'static>>,
     /// A part has panicked: what is left need not be run.
     failed: AtomicBool,
+    /// Bytes that a thread of the team was refused and got of the [reserve](crate::reserve), for the
+    /// caller's call; 0 for none. Nobody waits for it: who reads it has waited for the parts.
+    refused: std::sync::atomic::AtomicUsize,
     /// The first panic of a thread of the team.
     panic: Mutex<Option<Panic>>,
     /// The caller that sleeps until its region is done.
@@ -441,6 +444,7 @@ impl Shared {
             shares: (0..=threads).map(|_| Share::default()).collect(),
             part: Slot::new(std::ptr::from_ref::<Part<'static>>(&nothing)),
             failed: AtomicBool::new(false),
+            refused: std::sync::atomic::AtomicUsize::new(0),
             panic: Mutex::new(None),
             sleeper: Mutex::new(None),
             caller_sleeps: AtomicBool::new(false),
@@ -512,6 +516,9 @@ impl Shared {
                     self.failed.store(true, Ordering::Relaxed);
                     lock(&self.panic).get_or_insert(panic);
                 }
+                if let Some(bytes) = ending::take_refused() {
+                    self.refused.fetch_max(bytes, Ordering::Relaxed);
+                }
             }
             self.done();
         }
@@ -572,7 +579,11 @@ impl Region<'_> {
         (shared_parts as usize..parts).for_each(|index| part(index, 0));
         let own = self.share(limit, shared_parts, part);
         let panic = lock(&self.crew.shared.panic).take();
+        let refused = self.crew.shared.refused.swap(0, Ordering::Relaxed);
         drop(self);
+        if refused > 0 {
+            ending::note_refused(refused);
+        }
         if let Err(payload) = own {
             resume_unwind(payload);
         }

@@ -15,6 +15,13 @@ mod native {
         }
 
         pub fn look() {}
+
+        /// There is no reserve.
+        pub fn take_refused() -> Option<usize> {
+            None
+        }
+
+        pub fn note_refused(_: usize) {}
     }
 
     pub mod meeting;
