@@ -4,10 +4,13 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use prost::Message;
+
 use super::order;
 use super::scope::{self, Names};
 use crate::native::model::onnx::{
-    AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
+    AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto,
+    ValueInfoProto,
 };
 
 /// A node of the graph after replacement.
@@ -52,14 +55,34 @@ impl Place {
 pub(in crate::native) const MAX_DEPTH: usize = 64;
 /// Bounds a file that doubles its size with every call.
 const MAX_NODES: usize = 1 << 20;
+/// Bytes of nodes that calls may copy: of many small ones, or of a few whose attributes are long lists.
+const MAX_COPIED: usize = 256 << 20;
 
 /// The model-local functions of a model.
 pub(super) struct Functions {
     functions: Rc<[FunctionProto]>,
     /// By domain, name and overload.
     by_name: HashMap<(String, String, String), usize>,
+    /// What a call of each comes to, once it was asked for.
+    totals: Vec<Option<Total>>,
     nodes: usize,
     calls: usize,
+    /// Bytes of the nodes that calls have made.
+    copied: usize,
+}
+
+/// What a call of a function comes to, with the calls inside of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    nodes: usize,
+    calls: usize,
+}
+
+impl Total {
+    fn add(&mut self, other: Total) {
+        self.nodes = self.nodes.saturating_add(other.nodes);
+        self.calls = self.calls.saturating_add(other.calls);
+    }
 }
 
 impl Functions {
@@ -72,11 +95,63 @@ impl Functions {
             }
         }
         Ok(Functions {
+            totals: vec![None; functions.len()],
             functions: functions.into(),
             by_name,
             nodes: 0,
             calls: 0,
+            copied: 0,
         })
+    }
+
+    /// The function that a node calls.
+    fn called(&self, node: &NodeProto) -> Option<usize> {
+        match self.by_name.is_empty() {
+            true => None,
+            false => {
+                let key = key(&node.domain, &node.op_type, &node.overload);
+                self.by_name.get(&key).copied()
+            }
+        }
+    }
+
+    /// What a call of a function inside of `depth` others comes to, without making it.
+    fn total(&mut self, functions: &[FunctionProto], index: usize, depth: usize) -> Result<Total, String> {
+        if let Some(Some(total)) = self.totals.get(index) {
+            return Ok(*total);
+        }
+        let Some(function) = functions.get(index) else {
+            return Ok(Total::default());
+        };
+        if depth >= MAX_DEPTH {
+            return Err(too_deep(function));
+        }
+        let mut total = self.total_of(functions, &function.node, depth + 1)?;
+        total.calls = total.calls.saturating_add(1);
+        if let Some(place) = self.totals.get_mut(index) {
+            *place = Some(total);
+        }
+        Ok(total)
+    }
+
+    fn total_of(
+        &mut self,
+        functions: &[FunctionProto],
+        nodes: &[NodeProto],
+        depth: usize,
+    ) -> Result<Total, String> {
+        let mut total = Total::default();
+        for node in nodes {
+            if let Some(called) = self.called(node) {
+                total.add(self.total(functions, called, depth)?);
+                continue;
+            }
+            total.nodes = total.nodes.saturating_add(1);
+            for graph in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
+                total.add(self.total_of(functions, &graph.node, depth)?);
+            }
+        }
+        Ok(total)
     }
 
     /// The nodes of a graph that stands in `place`, calls of functions replaced.
@@ -96,18 +171,11 @@ impl Functions {
         place: Place,
         flat: &mut Vec<FlatNode>,
     ) -> Result<(), String> {
-        let called = match functions.is_empty() {
-            true => None,
-            false => self
-                .by_name
-                .get(&key(&node.domain, &node.op_type, &node.overload)),
-        };
-        let Some((index, function)) = called.and_then(|&index| Some((index, functions.get(index)?))) else {
+        let called = self.called(&node);
+        let Some((index, function)) = called.and_then(|index| Some((index, functions.get(index)?))) else {
             self.nodes += 1;
             if self.nodes > MAX_NODES {
-                return Err(format!(
-                    "it has more than {MAX_NODES} nodes, those of functions included"
-                ));
+                return Err(too_many_nodes());
             }
             flat.push(FlatNode {
                 captures: scope::captures(&node),
@@ -117,15 +185,17 @@ impl Functions {
             return Ok(());
         };
         if place.depth >= MAX_DEPTH {
-            return Err(format!(
-                "function \"{}\" calls itself, or functions are nested more than {MAX_DEPTH} deep",
-                function.name
-            ));
+            return Err(too_deep(function));
         }
-        self.calls += 1;
-        if self.calls > MAX_NODES {
+        // Before any of it is made.
+        let total = self.total(functions, index, place.depth)?;
+        if self.nodes.saturating_add(total.nodes) > MAX_NODES {
+            return Err(too_many_nodes());
+        }
+        if self.calls.saturating_add(total.calls) > MAX_NODES {
             return Err(format!("more than {MAX_NODES} calls of functions"));
         }
+        self.calls += 1;
         let call = Call {
             id: self.calls,
             name: order::name(&node),
@@ -138,10 +208,29 @@ impl Functions {
             depth: place.depth + 1,
         };
         for inner in &function.node {
+            self.copied = self.copied.saturating_add(call.copied_bytes(inner));
+            if self.copied > MAX_COPIED {
+                return Err(format!(
+                    "calls of functions make nodes of more than {MAX_COPIED} bytes; the last is node \"{}\", \
+                     which calls \"{}\"",
+                    call.name, function.name
+                ));
+            }
             self.add(functions, call.node(inner, None), place, flat)?;
         }
         Ok(())
     }
+}
+
+fn too_deep(function: &FunctionProto) -> String {
+    format!(
+        "function \"{}\" calls itself, or functions are nested more than {MAX_DEPTH} deep",
+        function.name
+    )
+}
+
+fn too_many_nodes() -> String {
+    format!("it has more than {MAX_NODES} nodes, those of functions included")
 }
 
 fn key(domain: &str, name: &str, overload: &str) -> (String, String, String) {
@@ -216,6 +305,51 @@ impl Call<'_> {
         }
     }
 
+    /// Bytes that [`node`](Self::node) copies, or somewhat more. Bytes of tensors are shared.
+    fn copied_bytes(&self, inner: &NodeProto) -> usize {
+        let name = |name: &String| {
+            let outer = self.names.get(name.as_str()).map_or(0, |outer| outer.len());
+            // The number of the call, and what a string takes beside its text.
+            name.len() + outer + 48
+        };
+        let names: usize = inner.input.iter().chain(&inner.output).map(name).sum();
+        let attributes = inner.attribute.iter().map(|attribute| {
+            let copied = self.value_of(attribute).unwrap_or(attribute);
+            let graph = copied.g.as_ref().map_or(0, |graph| self.copied_bytes_of(graph));
+            own_bytes(copied).saturating_add(graph)
+        });
+        let attributes = attributes.fold(0, usize::saturating_add);
+        let texts = [&inner.name, &inner.op_type, &inner.domain, &inner.overload];
+        let texts: usize = texts.iter().map(|text| text.len()).sum();
+        let own = size_of::<FlatNode>() + self.name.len() + texts + names;
+        own.saturating_add(attributes)
+    }
+
+    fn copied_bytes_of(&self, graph: &GraphProto) -> usize {
+        let nodes = graph.node.iter().map(|node| self.copied_bytes(node));
+        let tensors = graph.initializer.iter().map(tensor_bytes);
+        let sparse = graph.sparse_initializer.iter();
+        let sparse = sparse
+            .filter_map(|sparse| sparse.values.as_ref())
+            .map(tensor_bytes);
+        let values = graph.input.iter().chain(&graph.output).chain(&graph.value_info);
+        let values = values.map(|value| {
+            let outer = self.names.get(value.name.as_str()).map_or(0, |outer| outer.len());
+            value.encoded_len().saturating_mul(IN_MEMORY) + outer + size_of::<ValueInfoProto>()
+        });
+        let all = nodes.chain(tensors).chain(sparse).chain(values);
+        all.fold(size_of::<GraphProto>(), usize::saturating_add)
+    }
+
+    /// The attribute that one of the body refers to: the caller's, or the default. `None` where it refers
+    /// to none.
+    fn value_of(&self, inner: &AttributeProto) -> Option<&AttributeProto> {
+        let referred = |attribute: &&AttributeProto| attribute.name == inner.ref_attr_name;
+        let given = self.attributes.iter().find(referred);
+        let value = given.or_else(|| self.defaults.iter().find(referred));
+        value.filter(|_| !inner.ref_attr_name.is_empty())
+    }
+
     /// A node of the function's body as a node of the caller.
     fn node(&self, inner: &NodeProto, inside: Option<&Names<'_>>) -> NodeProto {
         let rename = |name: &String| self.rename(name, inside);
@@ -244,9 +378,7 @@ impl Call<'_> {
                 ..inner.clone()
             });
         }
-        let referred = |attribute: &&AttributeProto| attribute.name == inner.ref_attr_name;
-        let given = self.attributes.iter().find(referred);
-        let value = given.or_else(|| self.defaults.iter().find(referred))?;
+        let value = self.value_of(inner)?;
         Some(AttributeProto {
             name: inner.name.clone(),
             ..value.clone()
@@ -279,6 +411,42 @@ impl Call<'_> {
             sparse_initializer: graph.sparse_initializer.clone(),
         }
     }
+}
+
+/// Bytes of memory that a byte of a type may come to: its parts are boxes and numbers of a byte or two.
+const IN_MEMORY: usize = 16;
+
+/// Bytes of an attribute, without those that its copies share and its graph.
+fn own_bytes(attribute: &AttributeProto) -> usize {
+    let lists = [
+        size_of_val(attribute.floats.as_slice()),
+        size_of_val(attribute.ints.as_slice()),
+        size_of_val(attribute.strings.as_slice()),
+        attribute
+            .tp
+            .as_ref()
+            .map_or(0, TypeProto::encoded_len)
+            .saturating_mul(IN_MEMORY),
+        attribute.t.as_ref().map_or(0, tensor_bytes),
+        attribute.name.len() + attribute.ref_attr_name.len() + size_of::<AttributeProto>(),
+    ];
+    lists.into_iter().fold(0, usize::saturating_add)
+}
+
+fn tensor_bytes(tensor: &TensorProto) -> usize {
+    let external = tensor.external_data.iter();
+    let external = external.map(|entry| entry.key.len() + entry.value.len() + size_of_val(entry));
+    let lists = [
+        size_of_val(tensor.dims.as_slice()),
+        size_of_val(tensor.float_data.as_slice()),
+        size_of_val(tensor.int32_data.as_slice()),
+        size_of_val(tensor.string_data.as_slice()),
+        size_of_val(tensor.int64_data.as_slice()),
+        size_of_val(tensor.double_data.as_slice()),
+        size_of_val(tensor.uint64_data.as_slice()),
+        tensor.name.len() + size_of::<TensorProto>(),
+    ];
+    lists.into_iter().chain(external).fold(0, usize::saturating_add)
 }
 
 /// The versions of each domain, by the domain's one key.
