@@ -138,7 +138,10 @@ impl PackedWeights {
         let (k, depth) = (packed.k, packed.depth());
         let room = k.checked_add(product(&[COLUMNS, depth])?);
         let room = room.ok_or(OutOfMemory { bytes: usize::MAX })?;
-        let mut rooms = filled(product(&[workers.threads(), room])?, 0u8)?;
+        // Room for each thread that has a panel to pack, so that it is in proportion to the weights.
+        let lanes = workers.threads().min(packed.panels());
+        let workers = &workers.limited_to(lanes);
+        let mut rooms = zeroed(product(&[lanes, room])?)?;
         let (panel_bytes, beside) = (packed.panel_bytes(), packed.blocks * COLUMNS);
         let panel_points = beside * filling.point_size;
         let (mut left_codes, mut left_scales) = (&mut codes[..], elements_mut::<f32>(&mut scales));
@@ -154,7 +157,7 @@ impl PackedWeights {
                 (codes, panel_bytes.max(1)),
                 (scales, beside.max(1)),
                 (points, panel_points.max(1)),
-                &mut rooms,
+                &mut rooms[..],
                 |panel, (codes, scales, points), room| {
                     let (row, rows) = room.split_at_mut(k);
                     filling.codes(&packed, first + panel, row, rows, codes);
