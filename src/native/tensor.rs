@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::element::{Element, ElementType};
 use super::ending;
 use super::operator::OpError;
-use crate::component::AlignedBytes;
+use crate::component::{AlignedBytes, MAX_RANK};
 
 /// Concrete dims. Ranks up to 6 need no heap.
 pub type Dims = SmallVec<[usize; 6]>;
@@ -17,11 +17,23 @@ pub type Dims = SmallVec<[usize; 6]>;
 /// is around nothing to end.
 const MOST_AROUND_NOTHING: usize = u32::MAX as usize;
 
+/// An error for a rank that no tensor has. What makes dims of as many as another tensor has elements asks
+/// first.
+pub(super) fn check_rank(rank: usize) -> Result<(), OpError> {
+    match rank <= MAX_RANK {
+        true => Ok(()),
+        false => Err(OpError::Message(format!(
+            "a result would have rank {rank}; the limit is {MAX_RANK}"
+        ))),
+    }
+}
+
 /// The number of elements of these dims, or an error when they cannot be counted.
 ///
 /// The product of the dims that are not zero is checked too, so that a zero dim does not
 /// excuse an absurd one.
 pub fn element_count(dims: &[usize]) -> Result<usize, OpError> {
+    check_rank(dims.len())?;
     let (mut count, mut is_empty): (usize, bool) = (1, false);
     for &dim in dims {
         is_empty |= dim == 0;

@@ -40,7 +40,7 @@ use super::control::Control;
 use super::element::ElementType;
 use super::infer::{Fact, InferContext, Kind};
 use super::operator::{OpError, Operator, PrepareContext, Prepared};
-use super::tensor::{Tensor, TensorRef};
+use super::tensor::{Tensor, TensorRef, check_rank};
 use crate::component::{ComponentErrorKind, ComponentIo, InPlaceCache};
 
 /// A value of the graph: an index into everything that is kept per value.
@@ -161,6 +161,9 @@ impl Node {
                 operator.infer(&mut context)?;
             }
             Action::Control { operator, .. } => operator.infer(&mut context)?,
+        }
+        for dims in outputs.iter().filter_map(|output| output.dims.as_ref()) {
+            check_rank(dims.len())?;
         }
         Ok(outputs)
     }

@@ -21,7 +21,7 @@ use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::{Tensor, TensorRef, element_count};
+use crate::native::tensor::{Tensor, TensorRef, check_rank, element_count};
 
 #[derive(Debug)]
 struct Constant {
@@ -103,7 +103,10 @@ impl Operator for ConstantOfShape {
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
         let dims: Option<SymDims> = match (cx.known_ints(0)?, cx.required(0)?.dims.as_deref()) {
             (Some(shape), _) => Some(dims_from(&shape)?.into_iter().map(SymDim::Fixed).collect()),
-            (None, Some(&[SymDim::Fixed(rank)])) => Some(SymDims::from_elem(SymDim::Unknown, rank)),
+            (None, Some(&[SymDim::Fixed(rank)])) => {
+                check_rank(rank)?;
+                Some(SymDims::from_elem(SymDim::Unknown, rank))
+            }
             _ => None,
         };
         cx.set_output(0, Some(self.value.element_type()), dims);
@@ -111,7 +114,9 @@ impl Operator for ConstantOfShape {
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
-        let dims = dims_from(&cx.required(0)?.to_ints()?)?;
+        let shape = cx.required(0)?;
+        check_rank(shape.len())?;
+        let dims = dims_from(&shape.to_ints()?)?;
         let value = self.value.view();
         if let ElementType::String = value.element_type() {
             let mut strings = string_room(&dims)?;

@@ -14,7 +14,7 @@ use super::strided::{Strided, Strides, broadcast_strides, dense_strides};
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::Dims;
+use crate::native::tensor::{Dims, check_rank};
 
 #[derive(Debug)]
 pub(super) struct Transpose {
@@ -79,6 +79,7 @@ impl Operator for Expand {
     fn infer(&self, cx: &mut InferContext<'_>) -> Result<(), OpError> {
         let shape: Option<SymDims> = match cx.known_ints(1)? {
             Some(shape) => {
+                check_rank(shape.len())?;
                 let dims = dims_from(&shape)?;
                 Some(dims.iter().map(|&dim| SymDim::Fixed(dim)).collect())
             }
@@ -93,7 +94,9 @@ impl Operator for Expand {
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
-        let (x, shape) = (cx.required(0)?, dims_from(&cx.required(1)?.to_ints()?)?);
+        let (x, shape) = (cx.required(0)?, cx.required(1)?);
+        check_rank(shape.len())?;
+        let shape = dims_from(&shape.to_ints()?)?;
         let dims = super::broadcast(x.dims(), &shape)?;
         let strides = broadcast_strides(x.dims(), &dims);
         gather_runs(cx, &x, &dims, &Strided::new(&dims, [&strides], [0]))

@@ -17,7 +17,7 @@ use super::infer::{input_dims, input_type, like_first_input};
 use crate::native::infer::{InferContext, Kind, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
-use crate::native::tensor::{Dims, element_count};
+use crate::native::tensor::{Dims, check_rank, element_count};
 use crate::native::value::ValueRef;
 
 #[derive(Debug)]
@@ -61,6 +61,7 @@ pub(in crate::native) fn reshape(node: &NodeInfo<'_>) -> Built {
 impl Reshape {
     /// The dims that `shape` asks for; `None` where a size depends on one that is not known.
     fn dims(&self, from: Option<&[SymDim]>, shape: &[i64]) -> Result<SymDims, OpError> {
+        check_rank(shape.len())?;
         if self.allow_zero && shape.contains(&0) && shape.contains(&-1) {
             return Err(OpError::Message(format!(
                 "shape {shape:?} has both 0 and -1 with allowzero"
@@ -151,7 +152,10 @@ impl Operator for Reshape {
             Some(fact) => match (cx.known_ints(1)?, &fact.dims) {
                 (Some(shape), _) => Some(self.dims(from.as_deref(), &shape)?),
                 (None, Some(dims)) => match dims.as_slice() {
-                    [SymDim::Fixed(rank)] => Some(SymDims::from_elem(SymDim::Unknown, *rank)),
+                    [SymDim::Fixed(rank)] => {
+                        check_rank(*rank)?;
+                        Some(SymDims::from_elem(SymDim::Unknown, *rank))
+                    }
                     _ => None,
                 },
                 _ => None,
@@ -212,6 +216,7 @@ impl UnitDims {
             (true, None) => Err(OpError::Message("axes are missing".into())),
             (true, Some(axes)) => {
                 let rank = from.len() + axes.len();
+                check_rank(rank)?;
                 let inserted = axis_flags(axes, rank)?;
                 let mut rest = from.iter();
                 Ok(inserted
