@@ -67,16 +67,21 @@ impl MemoryAccount {
 
     /// Takes bytes off what is left, or nothing if there are not as many.
     pub fn charge(&self, bytes: u64) -> Result<Charge, Refused> {
+        self.take(bytes)?;
+        Ok(Charge {
+            account: self.clone(),
+            bytes,
+        })
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), Refused> {
         let account = &self.0;
         let fits = |used: u64| used.checked_add(bytes).filter(|&all| all <= account.limit);
         match account
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
         {
-            Ok(_) => Ok(Charge {
-                account: self.clone(),
-                bytes,
-            }),
+            Ok(_) => Ok(()),
             Err(_) => {
                 account.refused.store(bytes.max(1), Ordering::Relaxed);
                 Err(Refused)
@@ -157,7 +162,7 @@ pub struct Charge {
 
 impl Charge {
     /// The charge of a buffer that this thread is about to make.
-    pub(super) fn of_entered(bytes: usize) -> Result<Option<Charge>, Refused> {
+    pub(crate) fn of_entered(bytes: usize) -> Result<Option<Charge>, Refused> {
         let charge = ENTERED.try_with(|entered| {
             let entered = entered.borrow();
             entered
@@ -166,6 +171,14 @@ impl Charge {
                 .transpose()
         });
         charge.unwrap_or(Ok(None))
+    }
+
+    /// Takes more bytes from the same account.
+    #[cfg(feature = "native")]
+    pub(crate) fn grow(&mut self, bytes: u64) -> Result<(), Refused> {
+        self.account.take(bytes)?;
+        self.bytes += bytes;
+        Ok(())
     }
 }
 

@@ -41,9 +41,11 @@ mod plans;
 pub mod registry;
 mod report;
 mod session;
+mod strings;
 pub mod tensor;
 pub mod value;
 pub mod workers;
+mod working;
 mod workspace;
 
 pub use self::graph::{DisabledPasses, KvCacheDtype, UnknownKvCacheDtype, UnknownPass};

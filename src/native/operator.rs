@@ -8,6 +8,7 @@ use super::element::{Element, ElementType};
 use super::infer::{Fact, InferContext};
 use super::output::{Memory, NodeRoom, OutSlice, OutputTarget, Pool, check_strings};
 use super::packed_cache::Store;
+use super::strings::Strings;
 use super::tensor::{Dims, TensorRef, as_elements_mut, byte_count};
 use super::value::{Value, ValueRef};
 use super::workers::Workers;
@@ -265,13 +266,13 @@ impl<'a> RunContext<'a> {
     }
 
     /// An output of strings.
-    pub fn output_strings(
+    pub(super) fn output_strings(
         &mut self,
         index: usize,
         dims: &[usize],
-        strings: Vec<String>,
+        strings: Strings,
     ) -> Result<(), OpError> {
-        check_strings(dims, &strings)?;
+        check_strings(dims, strings.as_slice())?;
         let target = self.take(index)?;
         target
             .state

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::element::{Element, ElementType};
 use super::ending;
 use super::operator::OpError;
+use super::strings::Strings;
 use super::tensor::{Dims, Tensor, byte_count, element_count};
 use super::value::Value;
 use super::workers::Workers;
@@ -117,7 +118,7 @@ pub(super) enum Memory {
     /// The node's past in the caller's buffer, overwritten in part.
     Buffer,
     Heap(Arc<AlignedBytes>),
-    Strings(Vec<String>),
+    Strings(Strings),
     Value(Value),
     /// The elements of the node's input of this index.
     SameAsInput(usize),
@@ -148,7 +149,7 @@ impl OutputState {
                 let ty = self.ty.ok_or_else(none)?;
                 Ok(Tensor::from_heap(ty, dims, buffer)?.into())
             }
-            Memory::Strings(strings) => Ok(Tensor::from_strings(&dims, strings)?.into()),
+            Memory::Strings(strings) => Ok(Tensor::of_strings(&dims, strings)?.into()),
             Memory::Value(value) => Ok(value),
             Memory::Pending | Memory::Room | Memory::Cache | Memory::Buffer | Memory::SameAsInput(_) => {
                 Err(none())

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::element::{Element, ElementType};
 use super::ending;
 use super::operator::OpError;
+use super::strings::Strings;
 use crate::component::{AlignedBytes, MAX_RANK};
 
 /// Concrete dims. Ranks up to 6 need no heap.
@@ -77,7 +78,7 @@ enum Data {
     Heap(Arc<AlignedBytes>),
     /// A piece of a model file or of a caller's model bytes.
     Model(Bytes),
-    Strings(Arc<Vec<String>>),
+    Strings(Arc<Strings>),
 }
 
 impl Tensor {
@@ -120,7 +121,12 @@ impl Tensor {
 
     /// A tensor of strings; fails when there are not as many as `dims` say.
     pub fn from_strings(dims: &[usize], strings: Vec<String>) -> Result<Self, OpError> {
-        check_length(ElementType::String, dims, strings.len())?;
+        Self::of_strings(dims, Strings::of(strings)?)
+    }
+
+    /// [`from_strings`](Self::from_strings) of strings that have been counted.
+    pub(super) fn of_strings(dims: &[usize], strings: Strings) -> Result<Self, OpError> {
+        check_length(ElementType::String, dims, strings.as_slice().len())?;
         Ok(Tensor {
             ty: ElementType::String,
             dims: dims.into(),
@@ -141,7 +147,15 @@ impl Tensor {
         match &self.data {
             Data::Heap(bytes) => bytes.len(),
             Data::Model(bytes) => bytes.len(),
-            Data::Strings(strings) => strings.len(),
+            Data::Strings(strings) => strings.as_slice().len(),
+        }
+    }
+
+    /// Bytes that all elements take, strings with their text.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match &self.data {
+            Data::Strings(strings) => strings.bytes(),
+            Data::Heap(_) | Data::Model(_) => self.byte_len(),
         }
     }
 
@@ -183,7 +197,7 @@ impl Tensor {
             data: match &self.data {
                 Data::Heap(bytes) => RefData::Bytes(bytes),
                 Data::Model(bytes) => RefData::Bytes(bytes),
-                Data::Strings(strings) => RefData::Strings(strings),
+                Data::Strings(strings) => RefData::Strings(strings.as_slice()),
             },
             owner: Some(self),
         }
@@ -401,7 +415,9 @@ impl<'a> TensorRef<'a> {
         match (self.owner, self.data) {
             (Some(owner), _) => owner.with_dims(self.dims),
             (None, RefData::Bytes(bytes)) => Tensor::from_raw(self.ty, self.dims, bytes),
-            (None, RefData::Strings(strings)) => Tensor::from_strings(self.dims, strings.to_vec()),
+            (None, RefData::Strings(strings)) => {
+                Tensor::of_strings(self.dims, Strings::copied(strings.iter())?)
+            }
             (None, RefData::InCache) => Err(in_cache()),
         }
     }

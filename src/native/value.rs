@@ -9,6 +9,7 @@ use super::element::ElementType;
 use super::infer::Kind;
 use super::operator::OpError;
 use super::tensor::{Tensor, TensorRef};
+use super::working::Working;
 
 /// An owned value. Clones share the elements.
 #[derive(Clone)]
@@ -22,12 +23,12 @@ pub enum Value {
 pub struct Sequence {
     ty: ElementType,
     /// All are of type `ty`.
-    tensors: Vec<Tensor>,
+    tensors: Working<Tensor>,
 }
 
 impl Sequence {
     /// Fails when a tensor is of another type.
-    pub fn new(ty: ElementType, tensors: Vec<Tensor>) -> Result<Self, OpError> {
+    pub(super) fn new(ty: ElementType, tensors: Working<Tensor>) -> Result<Self, OpError> {
         match tensors.iter().position(|tensor| tensor.element_type() != ty) {
             None => Ok(Sequence { ty, tensors }),
             Some(at) => Err(OpError::Message(format!(
@@ -46,7 +47,7 @@ impl Sequence {
     }
 
     pub(super) fn into_tensors(self) -> Vec<Tensor> {
-        self.tensors
+        self.tensors.into_items()
     }
 }
 

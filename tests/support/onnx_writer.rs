@@ -92,6 +92,11 @@ impl Message {
 pub struct Tensor(Message);
 
 impl Tensor {
+    /// Any TensorProto.
+    pub fn of(tensor: Message) -> Self {
+        Tensor(tensor)
+    }
+
     /// Elements in `raw_data`: dense, little-endian.
     pub fn raw(name: &str, data_type: i32, dims: &[i64], data: &[u8]) -> Self {
         Tensor(Self::header(name, data_type, dims).bytes(9, data))

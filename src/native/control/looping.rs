@@ -20,6 +20,7 @@ use crate::native::node::NodeInfo;
 use crate::native::operator::OpError;
 use crate::native::tensor::Tensor;
 use crate::native::value::{Value, ValueRef};
+use crate::native::working::Working;
 
 pub(in crate::native) static LOOP: ControlEntry = ControlEntry {
     bodies: &["body"],
@@ -145,8 +146,10 @@ impl Control for Loop {
             let value = cx.required(BEFORE_CARRIED + index)?.to_value()?;
             carried.push(fit(value, self.taken_kind(index))?);
         }
-        let mut scanned: SmallVec<[Vec<Tensor>; 2]> = SmallVec::new();
-        scanned.resize_with(self.scanned, Vec::new);
+        let mut scanned: SmallVec<[Working<Tensor>; 2]> = SmallVec::new();
+        for _ in 0..self.scanned {
+            scanned.push(Working::with_room(0)?);
+        }
 
         let first_scanned = self.carried;
         let used = cx.used;
@@ -173,13 +176,7 @@ impl Control for Loop {
                 let output = first_scanned + index;
                 if cx.is_used(output) {
                     match take(&mut results, 1 + output)? {
-                        Value::Tensor(tensor) => {
-                            let refused = |_| OpError::OutOfMemory {
-                                bytes: tensor.byte_len(),
-                            };
-                            elements.try_reserve(1).map_err(refused)?;
-                            elements.push(tensor);
-                        }
+                        Value::Tensor(tensor) => elements.add(tensor)?,
                         other => return Err(not_scannable(index, &other).into()),
                     }
                 }

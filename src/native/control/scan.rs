@@ -21,8 +21,10 @@ use crate::native::kernels::join::{cut, join};
 use crate::native::node::NodeInfo;
 use crate::native::operator::OpError;
 use crate::native::output::Pool;
+use crate::native::strings::Strings;
 use crate::native::tensor::{Dims, Tensor, TensorRef};
 use crate::native::value::{Value, ValueRef};
+use crate::native::working::Working;
 
 pub(in crate::native) static SCAN: ControlEntry = ControlEntry {
     bodies: &["body"],
@@ -202,8 +204,10 @@ impl Scan {
             return Err(OpError::Message(format!("the scanned inputs are of lengths {lengths:?}")).into());
         }
         let length = length.unwrap_or(whole).min(whole);
-        let mut elements: SmallVec<[Vec<Tensor>; 2]> = SmallVec::new();
-        elements.resize_with(self.outputs.len(), Vec::new);
+        let mut elements: SmallVec<[Working<Tensor>; 2]> = SmallVec::new();
+        for _ in &self.outputs {
+            elements.push(Working::with_room(0)?);
+        }
         let used = cx.used;
         let asked = |output: usize| output < self.states || is_used(used, output);
         for iteration in 0..length {
@@ -233,8 +237,7 @@ impl Scan {
             }
             for (index, elements) in elements.iter_mut().enumerate() {
                 if cx.is_used(self.states + index) {
-                    reserve_one(elements)?;
-                    elements.push(tensor(take(&mut results, self.states + index)?)?);
+                    elements.add(tensor(take(&mut results, self.states + index)?)?)?;
                 }
             }
         }
@@ -320,7 +323,7 @@ impl Scan {
             }
             let stacked = match own.is_empty() {
                 true => empty_stack(&output_fact(&self.body[0], index), &self.body[0], index, 0)?,
-                false => stack(cx.workspace, own, 0)?,
+                false => stack(cx.workspace, Working::of(own)?, 0)?,
             };
             cx.set_output(index, Some(stacked.into()));
         }
@@ -381,7 +384,9 @@ fn padded(pool: &mut Pool, tensor: Tensor, length: usize) -> Result<Tensor, OpEr
         Some(_) => pool.tensor(tensor.element_type(), &dims, |bytes| bytes.fill(0))?,
         None => {
             let count = crate::native::tensor::element_count(&dims)?;
-            Tensor::from_strings(&dims, vec![String::new(); count])?
+            let mut strings = Strings::with_room(count)?;
+            (0..count).try_for_each(|_| strings.push(""))?;
+            Tensor::of_strings(&dims, strings)?
         }
     };
     join(pool, &[tensor.view(), zeros.view()], 0)

@@ -13,6 +13,7 @@ use crate::native::node::NodeInfo;
 use crate::native::operator::OpError;
 use crate::native::tensor::Tensor;
 use crate::native::value::{Sequence, Value, ValueRef};
+use crate::native::working::Working;
 
 pub(in crate::native) static SEQUENCE_MAP: ControlEntry = ControlEntry {
     bodies: &["body"],
@@ -79,8 +80,10 @@ impl Control for SequenceMap {
             }
         };
         let used = cx.used;
-        let mut made: SmallVec<[Vec<Tensor>; 2]> = SmallVec::new();
-        made.resize_with(body.graph.outputs.len(), Vec::new);
+        let mut made: SmallVec<[Working<Tensor>; 2]> = SmallVec::new();
+        for _ in &body.graph.outputs {
+            made.push(Working::with_room(0)?);
+        }
         for at in 0..length {
             cx.check()?;
             let mut given: SmallVec<[ValueRef<'_>; 4]> = SmallVec::new();
@@ -102,7 +105,7 @@ impl Control for SequenceMap {
                 .filter(|(index, _)| is_used(used, *index))
             {
                 match take(&mut results, index)? {
-                    Value::Tensor(tensor) => made.push(tensor),
+                    Value::Tensor(tensor) => made.add(tensor)?,
                     other => {
                         return Err(
                             OpError::Message(format!("the body gave {other:?}, expected a tensor")).into(),

@@ -8,26 +8,25 @@ use crate::native::kernels::dims;
 use crate::native::kernels::join::join;
 use crate::native::operator::OpError;
 use crate::native::tensor::{Dims, Tensor, TensorRef};
+use crate::native::working::Working;
 use crate::native::workspace::Workspace;
 
 /// Tensors of the same dims, stacked along a new axis at `axis`.
 pub(super) fn stack(
     workspace: &mut Workspace,
-    elements: Vec<Tensor>,
+    mut elements: Working<Tensor>,
     axis: usize,
 ) -> Result<Tensor, OpError> {
-    let widened: Vec<Tensor> = elements
-        .into_iter()
-        .map(|element| {
-            let mut dims: Dims = element.dims().into();
-            dims.insert(axis.min(dims.len()), 1);
-            element.with_dims(&dims)
-        })
-        .collect::<Result<_, _>>()?;
-    let parts: Vec<TensorRef<'_>> = widened.iter().map(Tensor::view).collect();
+    for element in elements.iter_mut() {
+        let mut dims: Dims = element.dims().into();
+        dims.insert(axis.min(dims.len()), 1);
+        *element = element.with_dims(&dims)?;
+    }
+    let mut parts: Working<TensorRef<'_>> = Working::with_room(elements.len())?;
+    parts.extend(elements.iter().map(Tensor::view));
     let stacked = join(&mut workspace.pool, &parts, axis)?;
     drop(parts);
-    for element in widened {
+    for element in elements.into_items() {
         workspace.recycle_tensor(element);
     }
     Ok(stacked)

@@ -5,9 +5,11 @@
 use smallvec::SmallVec;
 
 use super::{Action, Node};
+use crate::native::element::ElementType;
 use crate::native::infer::Fact;
 use crate::native::operator::OpError;
-use crate::native::tensor::{Tensor, byte_count};
+use crate::native::strings;
+use crate::native::tensor::{Tensor, byte_count, element_count};
 use crate::native::value::Value;
 use crate::native::workspace::Workspace;
 
@@ -90,20 +92,39 @@ pub(super) fn fold(
     let mut size = 0usize;
     for (_, fact) in outputs.iter().enumerate().filter(|(index, _)| used(*index)) {
         let bytes = match (fact.ty, fact.fixed_dims()) {
+            (Some(ElementType::String), Some(dims)) => {
+                let count = element_count(&dims).unwrap_or(usize::MAX);
+                count.saturating_mul(size_of::<String>())
+            }
             (Some(ty), Some(dims)) => byte_count(ty, &dims).unwrap_or(usize::MAX),
             _ => usize::MAX,
         };
         size = size.saturating_add(bytes);
     }
-    let inputs_size = inputs.iter().flatten().map(|tensor| tensor.byte_len()).sum();
+    let inputs_size = inputs.iter().flatten().map(|tensor| tensor.memory_bytes()).sum();
+    let left = budget.left.saturating_add(inputs_size);
     if !operator.is_deterministic() || size == usize::MAX || !budget.take(size, inputs_size) {
         return Ok(Folded::Open(outputs));
     }
-    let results = match workspace.compute(&**operator, node.outputs.len(), &inputs, used) {
+    // How long strings are shows only as they are made.
+    let computed = strings::within(left, || {
+        workspace.compute(&**operator, node.outputs.len(), &inputs, used)
+    });
+    let results = match computed {
         // A run may never need it, or may have more memory.
         Err(OpError::OutOfMemory { .. }) => return Ok(Folded::Open(outputs)),
         results => results?,
     };
+    let tensors = results.iter().flatten().filter_map(|result| match result {
+        Value::Tensor(tensor) => Some(tensor.memory_bytes()),
+        Value::Sequence(_) | Value::Optional(_) => None,
+    });
+    let beyond = tensors
+        .fold(0, usize::saturating_add)
+        .saturating_sub(size.max(inputs_size));
+    if !budget.take(beyond, 0) {
+        return Ok(Folded::Open(outputs));
+    }
     for (fact, result) in outputs.iter_mut().zip(results) {
         if let Some(Value::Tensor(tensor)) = result {
             *fact = Fact::of_tensor(&tensor);

@@ -12,6 +12,7 @@ use half::{bf16, f16};
 use super::Built;
 use super::convert::{Parsed, Wide, parse};
 use super::minifloat::{self, E8M0Rounding, Minifloat, decode_e8m0, encode_e8m0};
+use super::moves::string_room;
 use super::number::Number;
 use crate::native::element::{
     Bool, Element, ElementType, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, I2, I4, U2, U4,
@@ -22,6 +23,7 @@ use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::output::OutSlice;
 use crate::native::workers::Workers;
+use crate::native::working::Working;
 
 #[derive(Debug)]
 struct Cast {
@@ -209,13 +211,15 @@ impl Job<'_> {
                 })
             }
             E::String => {
-                let mut text = Vec::with_capacity(len);
+                let mut text = string_room(dims)?;
                 for first in (0..len).step_by(CHUNK) {
                     let mut chunk = [W::default(); CHUNK];
                     let count = CHUNK.min(len - first);
                     ending::count(count * OF_TEXT);
                     read(first, &mut chunk[..count]);
-                    text.extend(chunk[..count].iter().map(|x| x.to_text()));
+                    for x in &chunk[..count] {
+                        text.push_own(x.to_text())?;
+                    }
                 }
                 cx.output_strings(0, dims, text)
             }
@@ -240,7 +244,7 @@ impl Job<'_> {
 
     /// Strings are read as numbers, which then go where such numbers go.
     fn cast_strings(&self, cx: &mut RunContext<'_>, strings: &[String]) -> Result<(), OpError> {
-        let mut numbers = Vec::with_capacity(strings.len());
+        let mut numbers = Working::with_room(strings.len())?;
         for (i, text) in strings.iter().enumerate() {
             ending::count(OF_TEXT);
             numbers.push(parse(text).ok_or_else(|| {
@@ -251,15 +255,18 @@ impl Job<'_> {
         // As an f64, a whole number beyond 2^53 would lose digits.
         match self.to {
             E::Uint64 => {
-                let values: Vec<u64> = numbers.into_iter().map(Parsed::to_u64).collect();
+                let mut values: Working<u64> = Working::with_room(numbers.len())?;
+                values.extend(numbers.into_items().into_iter().map(Parsed::to_u64));
                 self.cast(cx, &values, |x| x)
             }
             E::Int8 | E::Int16 | E::Int32 | E::Int64 | E::Uint8 | E::Uint16 | E::Uint32 => {
-                let values: Vec<i64> = numbers.into_iter().map(Parsed::to_i64).collect();
+                let mut values: Working<i64> = Working::with_room(numbers.len())?;
+                values.extend(numbers.into_items().into_iter().map(Parsed::to_i64));
                 self.cast(cx, &values, |x| x)
             }
             _ => {
-                let values: Vec<f64> = numbers.into_iter().map(Parsed::to_f64).collect();
+                let mut values: Working<f64> = Working::with_room(numbers.len())?;
+                values.extend(numbers.into_items().into_iter().map(Parsed::to_f64));
                 self.cast(cx, &values, |x| x)
             }
         }

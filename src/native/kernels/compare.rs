@@ -166,14 +166,18 @@ impl Operator for Where {
         if x.element_type() == ElementType::String {
             let (x, y) = (x.strings()?, y.strings()?);
             let mut chosen = string_room(&dims)?;
+            let mut result = Ok(());
             walk.for_each_run(&mut |[c_start, x_start, y_start]| {
-                chosen.extend(counted(0..walk.run).map(
-                    |i| match condition[at(c_start, c_stride, i)].get() {
-                        true => x[at(x_start, x_stride, i)].clone(),
-                        false => y[at(y_start, y_stride, i)].clone(),
-                    },
-                ));
+                if result.is_ok() {
+                    result = chosen.extend(counted(0..walk.run).map(|i| {
+                        match condition[at(c_start, c_stride, i)].get() {
+                            true => &x[at(x_start, x_stride, i)],
+                            false => &y[at(y_start, y_stride, i)],
+                        }
+                    }));
+                }
             });
+            result?;
             return cx.output_strings(0, &dims, chosen);
         }
         let (x_bytes, y_bytes) = (x.bytes()?, y.bytes()?);

@@ -21,6 +21,7 @@ use crate::native::ending::counted;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::strings::Strings;
 use crate::native::tensor::{Tensor, TensorRef, check_rank, element_count};
 
 #[derive(Debug)]
@@ -73,7 +74,10 @@ impl Operator for Constant {
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let value = self.value.view();
         match value.element_type() {
-            ElementType::String => cx.output_strings(0, value.dims(), value.strings()?.to_vec()),
+            ElementType::String => {
+                let strings = Strings::copied(value.strings()?.iter())?;
+                cx.output_strings(0, value.dims(), strings)
+            }
             ty => cx.output_bytes(0, ty, value.dims())?.copy_from(value.bytes()?),
         }
     }
@@ -121,7 +125,7 @@ impl Operator for ConstantOfShape {
         if let ElementType::String = value.element_type() {
             let mut strings = string_room(&dims)?;
             let text = value.strings()?.first().cloned().unwrap_or_default();
-            strings.extend(counted(std::iter::repeat_n(text, element_count(&dims)?)));
+            strings.extend(counted(std::iter::repeat_n(&text, element_count(&dims)?)))?;
             return cx.output_strings(0, &dims, strings);
         }
         let element = value.bytes()?;

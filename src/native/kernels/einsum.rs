@@ -24,6 +24,7 @@ use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, element_count};
 use crate::native::workers::Workers;
+use crate::native::working::Working;
 
 /// A letter, or a dim of the ellipsis counted from the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -202,14 +203,11 @@ impl Operator for Einsum {
 struct Labelled<W> {
     labels: Labels,
     dims: Dims,
-    data: Vec<W>,
+    data: Working<W>,
 }
 
-fn zeros<W: Scalar>(len: usize) -> Result<Vec<W>, OpError> {
-    let mut data = Vec::new();
-    data.try_reserve_exact(len).map_err(|_| OpError::OutOfMemory {
-        bytes: len.saturating_mul(size_of::<W>()),
-    })?;
+fn zeros<W: Scalar>(len: usize) -> Result<Working<W>, OpError> {
+    let mut data = Working::with_room(len)?;
     data.resize(len, W::ZERO);
     Ok(data)
 }

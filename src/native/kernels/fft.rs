@@ -8,15 +8,16 @@
 use crate::native::element::Complex128;
 use crate::native::ending::{self, counted};
 use crate::native::operator::OpError;
+use crate::native::working::Working;
 
 /// Transforms of one length and direction.
 pub(super) struct Fft {
     /// e^(-+2 pi i j / N)
-    roots: Vec<Complex128>,
+    roots: Working<Complex128>,
     /// Prime factors of N, ascending.
     factors: Vec<usize>,
     /// Room for one element per part of a split.
-    parts: Vec<Complex128>,
+    parts: Working<Complex128>,
 }
 
 fn product(a: Complex128, b: Complex128) -> Complex128 {
@@ -35,16 +36,7 @@ fn sum(a: Complex128, b: Complex128) -> Complex128 {
 
 impl Fft {
     pub fn new(len: usize, inverse: bool) -> Result<Self, OpError> {
-        let room = |len: usize| {
-            let mut room = Vec::new();
-            match room.try_reserve_exact(len) {
-                Ok(()) => Ok(room),
-                Err(_) => Err(OpError::OutOfMemory {
-                    bytes: len.saturating_mul(size_of::<Complex128>()),
-                }),
-            }
-        };
-        let mut roots = room(len)?;
+        let mut roots = Working::with_room(len)?;
         let turn = if inverse {
             std::f64::consts::TAU
         } else {
@@ -67,7 +59,7 @@ impl Fft {
             }
         }
         let largest = factors.last().copied().unwrap_or(0);
-        let mut parts = room(largest)?;
+        let mut parts = Working::with_room(largest)?;
         parts.resize(largest, Complex128::default());
         Ok(Fft {
             roots,

@@ -57,7 +57,11 @@ impl Operator for Gather {
             .copied()
             .collect();
         let given = indices.to_ints()?;
-        let mut positions = Integers::with_capacity(given.len());
+        let mut positions = Integers::new();
+        let bytes = given.len().saturating_mul(size_of::<i64>());
+        positions
+            .try_reserve_exact(given.len())
+            .map_err(|_| OpError::OutOfMemory { bytes })?;
         for (i, &index) in counted(&given).enumerate() {
             match position(index, size) {
                 Some(at) => positions.push(at as i64),

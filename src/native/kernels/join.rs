@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use super::Built;
 use super::dims::{Integers, axis, dims_from};
 use super::infer::input_type;
+use super::moves::string_room;
 use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
@@ -95,10 +96,9 @@ impl Operator for Concat {
         let dims = joined_dims(count, part, axis)?;
         match first.element_type().size() {
             None => {
-                let mut joined = Vec::new();
+                let mut joined = string_room(&dims)?;
                 for_each_piece(count, part, axis, |x, from, len| {
-                    joined.extend_from_slice(&x.strings()?[from..][..len]);
-                    Ok(())
+                    joined.extend(&x.strings()?[from..][..len])
                 })?;
                 cx.output_strings(0, &dims, joined)
             }
@@ -210,12 +210,11 @@ pub(in crate::native) fn join(
     }
     let dims = joined_dims(parts.len(), part, axis)?;
     let Some(size) = first.element_type().size() else {
-        let mut joined = Vec::new();
+        let mut joined = string_room(&dims)?;
         for_each_piece(parts.len(), part, axis, |x, from, len| {
-            joined.extend_from_slice(&x.strings()?[from..][..len]);
-            Ok(())
+            joined.extend(&x.strings()?[from..][..len])
         })?;
-        return Tensor::from_strings(&dims, joined);
+        return Tensor::of_strings(&dims, joined);
     };
     let mut result = Ok(());
     let joined = pool.tensor(first.element_type(), &dims, |bytes| {
@@ -251,8 +250,11 @@ pub(in crate::native) fn cut(
     };
     let Some(width) = x.element_type().size() else {
         let strings = x.strings()?;
-        let part = (0..outer).flat_map(|o| strings[o * stride + first..][..len].iter().cloned());
-        return Tensor::from_strings(&dims, part.collect());
+        let mut part = string_room(&dims)?;
+        for o in 0..outer {
+            part.extend(&strings[o * stride + first..][..len])?;
+        }
+        return Tensor::of_strings(&dims, part);
     };
     let from = x.bytes()?;
     pool.tensor(x.element_type(), &dims, |bytes| {
@@ -381,8 +383,11 @@ impl Operator for Split {
                 None => {
                     let strings = x.strings()?;
                     let outer = if dims.contains(&0) { 0 } else { outer };
-                    let part = (0..outer).flat_map(|o| strings[o * stride + first..][..len].iter().cloned());
-                    cx.output_strings(i, &dims, part.collect())?;
+                    let mut part = string_room(&dims)?;
+                    for o in 0..outer {
+                        part.extend(&strings[o * stride + first..][..len])?;
+                    }
+                    cx.output_strings(i, &dims, part)?;
                 }
                 Some(width) => {
                     let bytes = x.bytes()?;

@@ -24,7 +24,9 @@ use crate::native::ending::counted;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::strings::Strings;
 use crate::native::tensor::{Tensor, TensorRef};
+use crate::native::working::Working;
 
 /// The types of keys and values.
 const EXPECTED: &str = "string, int16, int32, int64, float or double";
@@ -247,13 +249,8 @@ impl Lookup {
         })
     }
 
-    fn positions(&self, x: &TensorRef<'_>) -> Result<Vec<usize>, OpError> {
-        let mut found = Vec::new();
-        found
-            .try_reserve_exact(x.len())
-            .map_err(|_| OpError::OutOfMemory {
-                bytes: x.len().saturating_mul(size_of::<usize>()),
-            })?;
+    fn positions(&self, x: &TensorRef<'_>) -> Result<Working<usize>, OpError> {
+        let mut found = Working::with_room(x.len())?;
         let default = self.values.view().len() - 1;
         match &self.keys {
             Keys::Strings(positions) => {
@@ -288,8 +285,10 @@ fn joined(values: &TensorRef<'_>, default: &TensorRef<'_>) -> Result<Tensor, OpE
     let dims = [values.len() + 1];
     match values.element_type() {
         ElementType::String => {
-            let strings = values.strings()?.iter().chain(default.strings()?);
-            Tensor::from_strings(&dims, strings.cloned().collect())
+            let mut strings = Strings::with_room(values.len() + 1)?;
+            strings.extend(values.strings()?)?;
+            strings.extend(default.strings()?)?;
+            Tensor::of_strings(&dims, strings)
         }
         ty => Tensor::from_raw(ty, &dims, &[values.bytes()?, default.bytes()?].concat()),
     }
@@ -359,6 +358,13 @@ impl Operator for LabelEncoder {
         let x = cx.required(0)?;
         let lookup = self.lookup(x.element_type())?;
         let positions = lookup.positions(&x)?;
-        gather_starts(cx, 0, &lookup.values.view(), x.dims(), 1, positions.into_iter())
+        gather_starts(
+            cx,
+            0,
+            &lookup.values.view(),
+            x.dims(),
+            1,
+            positions.iter().copied(),
+        )
     }
 }

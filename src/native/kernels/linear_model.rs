@@ -16,6 +16,7 @@ use crate::native::ending;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::working::Working;
 
 #[derive(Debug)]
 struct LinearModel {
@@ -129,10 +130,7 @@ impl Operator for LinearModel {
             true => Some(cx.output::<f32>(at, &[rows, self.scores()])?),
             false => None,
         };
-        let mut chosen = Vec::new();
-        chosen.try_reserve_exact(rows).map_err(|_| OpError::OutOfMemory {
-            bytes: rows.saturating_mul(size_of::<usize>()),
-        })?;
+        let mut chosen = Working::with_room(rows)?;
         for row in 0..rows {
             for (target, score) in scores.iter_mut().take(self.rows).enumerate() {
                 ending::count(width);

@@ -1,6 +1,7 @@
 //! What classical models read: rows of numbers, and the labels that they give.
 
 use super::infer::{input_dims, input_type};
+use super::moves::string_room;
 use super::{unsupported, wrong_attribute};
 use crate::native::element::ElementType;
 use crate::native::infer::{InferContext, SymDim, SymDims};
@@ -131,10 +132,11 @@ impl Labels {
                 cx.output::<i64>(0, &dims)?.extend(labels)
             }
             Labels::Strings(labels) => {
-                let labels = classes
-                    .iter()
-                    .map(|&class| labels.get(class).cloned().unwrap_or_default());
-                cx.output_strings(0, &dims, labels.collect())
+                let mut texts = string_room(&dims)?;
+                for &class in classes {
+                    texts.push(labels.get(class).map_or("", String::as_str))?;
+                }
+                cx.output_strings(0, &dims, texts)
             }
         }
     }

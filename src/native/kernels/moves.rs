@@ -7,20 +7,14 @@ use super::strided::{Strided, at, dense_strides};
 use crate::native::ending::{self, counted};
 use crate::native::operator::{OpError, RunContext};
 use crate::native::output::OutSlice;
+use crate::native::strings::Strings;
 use crate::native::tensor::{Tensor, TensorRef, element_count};
 use crate::native::workers::Workers;
+use crate::native::working::Working;
 
-/// Room for as many strings as `dims` say. An allocation that is refused is an error here;
-/// a vector that grows would end the process.
-pub(super) fn string_room(dims: &[usize]) -> Result<Vec<String>, OpError> {
-    let count = element_count(dims)?;
-    let mut room = Vec::new();
-    match room.try_reserve_exact(count) {
-        Ok(()) => Ok(room),
-        Err(_) => Err(OpError::OutOfMemory {
-            bytes: count.saturating_mul(size_of::<String>()),
-        }),
-    }
+/// Room for as many strings as `dims` say.
+pub(super) fn string_room(dims: &[usize]) -> Result<Strings, OpError> {
+    Strings::with_room(element_count(dims)?)
 }
 
 /// An output takes runs of `run` elements of `x`, one after the other, which begin where
@@ -38,7 +32,7 @@ pub(super) fn gather_starts(
         let mut moved = string_room(dims)?;
         for start in starts {
             ending::count(run);
-            moved.extend_from_slice(&x[start..][..run]);
+            moved.extend(&x[start..][..run])?;
         }
         return cx.output_strings(output, dims, moved);
     };
@@ -88,9 +82,14 @@ pub(super) fn gather_runs(
     let Some(size) = x.element_type().size() else {
         let x = x.strings()?;
         let mut moved = string_room(dims)?;
+        let mut result = Ok(());
         walk.for_each_run(&mut |[start]| {
-            moved.extend(counted(0..walk.run).map(|i| x[at(start, walk.run_strides[0], i)].clone()));
+            if result.is_ok() {
+                let texts = counted(0..walk.run).map(|i| &x[at(start, walk.run_strides[0], i)]);
+                result = moved.extend(texts);
+            }
         });
+        result?;
         return cx.output_strings(0, dims, moved);
     };
     let bytes = x.bytes()?;
@@ -173,7 +172,7 @@ fn copy_tile<const SIZE: usize>(x: &[u8], starts: &[usize], stride: isize, y: &m
 
 /// For each axis of a result, where in X each position comes from: an offset, or nowhere.
 pub(super) struct Sources {
-    by_axis: Vec<Vec<Option<usize>>>,
+    by_axis: Vec<Working<Option<usize>>>,
 }
 
 impl Sources {
@@ -187,12 +186,8 @@ impl Sources {
         // A result without elements has no positions, however long its other axes are.
         let empty = element_count(to)? == 0;
         let axis = |(axis, (&to, stride)): (usize, (&usize, isize))| {
-            let mut offsets = Vec::new();
+            let mut offsets = Working::with_room(if empty { 0 } else { to })?;
             if !empty {
-                let bytes = to.saturating_mul(size_of::<Option<usize>>());
-                offsets
-                    .try_reserve_exact(to)
-                    .map_err(|_| OpError::OutOfMemory { bytes })?;
                 offsets.extend(counted(0..to).map(|at| source(axis, at).map(|at| at * stride as usize)));
             }
             Ok(offsets)
@@ -217,9 +212,13 @@ impl Sources {
             let x = x.strings()?;
             let fill = fill.strings()?.first().cloned().unwrap_or_default();
             let mut strings = string_room(dims)?;
+            let mut result = Ok(());
             self.for_each(count, |at| {
-                strings.push(at.and_then(|at| x.get(at)).unwrap_or(&fill).clone());
+                if result.is_ok() {
+                    result = strings.push(at.and_then(|at| x.get(at)).unwrap_or(&fill));
+                }
             });
+            result?;
             return cx.output_strings(0, dims, strings);
         };
         let (bytes, fill) = (x.bytes()?, fill.bytes()?);
@@ -266,7 +265,9 @@ pub(super) fn gather_or_zero(
     let Some(size) = x.element_type().size() else {
         let mut moved = string_room(dims)?;
         let x = x.strings()?;
-        moved.extend(counted(sources).map(|at| at.and_then(|at| x.get(at)).cloned().unwrap_or_default()));
+        for at in counted(sources) {
+            moved.push(at.and_then(|at| x.get(at)).map_or("", String::as_str))?;
+        }
         return cx.output_strings(0, dims, moved);
     };
     let bytes = x.bytes()?;

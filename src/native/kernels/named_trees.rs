@@ -27,6 +27,7 @@ use crate::native::element::ElementType;
 use crate::native::infer::InferContext;
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::working::Working;
 
 #[derive(Debug)]
 struct Ensemble {
@@ -276,10 +277,7 @@ impl Operator for Ensemble {
             true => Some(cx.output::<f32>(at, &[rows, self.targets])?),
             false => None,
         };
-        let mut chosen = Vec::new();
-        chosen.try_reserve_exact(rows).map_err(|_| OpError::OutOfMemory {
-            bytes: rows.saturating_mul(size_of::<usize>()),
-        })?;
+        let mut chosen = Working::with_room(rows)?;
         for row in 0..rows {
             let feature = |at: usize| x.at(row * features + at);
             self.trees.score(self.aggregate, &feature, scores, voted);

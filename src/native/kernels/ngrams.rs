@@ -23,6 +23,7 @@ use crate::native::infer::{InferContext, SymDim};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, TensorRef};
+use crate::native::working::Working;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
@@ -187,13 +188,8 @@ impl Vocabulary {
     }
 
     /// The tokens; `None` for one that no n-gram has.
-    fn tokens(&self, x: &TensorRef<'_>) -> Result<Vec<Option<i64>>, OpError> {
-        let mut tokens = Vec::new();
-        tokens
-            .try_reserve_exact(x.len())
-            .map_err(|_| OpError::OutOfMemory {
-                bytes: x.len().saturating_mul(size_of::<Option<i64>>()),
-            })?;
+    fn tokens(&self, x: &TensorRef<'_>) -> Result<Working<Option<i64>>, OpError> {
+        let mut tokens = Working::with_room(x.len())?;
         match self {
             Vocabulary::Ints => tokens.extend(x.to_ints()?.into_iter().map(Some)),
             Vocabulary::Strings(numbers) => {

@@ -27,6 +27,7 @@ use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, Tensor, TensorRef, element_count};
+use crate::native::working::Working;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AspectRatio {
@@ -305,8 +306,8 @@ impl Operator for Resize {
 
 /// The taps of every position of an axis, one after the other.
 struct AxisTaps<W> {
-    taps: Vec<(usize, W)>,
-    ends: Vec<usize>,
+    taps: Working<(usize, W)>,
+    ends: Working<usize>,
 }
 
 impl Resize {
@@ -374,17 +375,15 @@ impl Resize {
     }
 
     fn taps<W: Scalar>(&self, axis: &Axis) -> Result<AxisTaps<W>, OpError> {
-        let (mut taps, mut ends, mut of_one) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut taps, mut of_one) = (Working::with_room(0)?, Working::with_room(0)?);
+        let mut ends = Working::with_room(axis.output)?;
         for output in 0..axis.output {
             ending::count(of_one.len().max(1));
             of_one.clear();
-            axis.taps(&self.rule, output, &mut of_one);
-            let refused = |_| OpError::OutOfMemory {
-                bytes: size_of_val(of_one.as_slice()),
-            };
-            taps.try_reserve(of_one.len()).map_err(refused)?;
-            ends.try_reserve(1).map_err(refused)?;
-            taps.extend(of_one.iter().map(|&(at, weight)| (at, W::from_f64(weight))));
+            axis.taps(&self.rule, output, &mut of_one)?;
+            for &(at, weight) in of_one.iter() {
+                taps.add((at, W::from_f64(weight)))?;
+            }
             ends.push(taps.len());
         }
         Ok(AxisTaps { taps, ends })
@@ -418,7 +417,7 @@ fn whole(value: f64) -> f64 {
 /// Rows of `inner` elements: each of `to` is the weighted sum of some of `from`.
 fn apply<W: Scalar>(axis: &AxisTaps<W>, from: &[W], to: &mut [W], inner: usize) {
     let mut start = 0;
-    for (to, &end) in to.chunks_exact_mut(inner).zip(&axis.ends) {
+    for (to, &end) in to.chunks_exact_mut(inner).zip(axis.ends.iter()) {
         to.fill(W::ZERO);
         for &(at, weight) in &axis.taps[start..end] {
             ending::count(inner);

@@ -18,6 +18,7 @@
 
 use crate::native::node::NodeInfo;
 use crate::native::operator::OpError;
+use crate::native::working::Working;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coordinates {
@@ -180,7 +181,7 @@ impl Axis {
     }
 
     /// Adds the elements that position `output` is made of, and their weights, to an empty list.
-    pub fn taps(&self, rule: &Rule, output: usize, taps: &mut Vec<(usize, f64)>) {
+    pub fn taps(&self, rule: &Rule, output: usize, taps: &mut Working<(usize, f64)>) -> Result<(), OpError> {
         let x = f64::from(self.original(rule.coordinates, output));
         let shrink = match rule.antialias {
             true => f64::from(self.scale.min(1.0)),
@@ -207,13 +208,13 @@ impl Axis {
                 continue;
             }
             sum += weight;
-            taps.push((at.clamp(0, last) as usize, weight));
+            taps.add((at.clamp(0, last) as usize, weight))?;
         }
         if taps.is_empty() || sum == 0.0 {
             taps.clear();
-            taps.push((floor.clamp(0, last) as usize, 1.0));
-            return;
+            return taps.add((floor.clamp(0, last) as usize, 1.0));
         }
         taps.iter_mut().for_each(|(_, weight)| *weight /= sum);
+        Ok(())
     }
 }

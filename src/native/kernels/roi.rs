@@ -21,6 +21,7 @@ use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::TensorRef;
+use crate::native::working::Working;
 
 #[derive(Debug)]
 struct RoiAlign {
@@ -145,7 +146,7 @@ impl RoiAlign {
             return Ok(());
         }
         let area = height * width;
-        let mut samples = Vec::new();
+        let mut samples = Working::with_room(0)?;
         for (roi, (sides, &index)) in rois.chunks_exact(4).zip(&indices).enumerate() {
             let image = image(index as f64, batch)?;
             let shift = if self.half_pixel { 0.5 } else { 0.0 };
@@ -174,7 +175,7 @@ impl RoiAlign {
                         let at = start[0] + (row as f64 + (iy as f64 + 0.5) / grid[0]) * bin[0];
                         for ix in counted(0..grid[1] as usize) {
                             let along = start[1] + (column as f64 + (ix as f64 + 0.5) / grid[1]) * bin[1];
-                            samples.push(interpolation::<T::Wide>(at, along, height, width));
+                            samples.add(interpolation::<T::Wide>(at, along, height, width))?;
                         }
                     }
                     for channel in 0..channels {

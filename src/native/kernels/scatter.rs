@@ -16,6 +16,7 @@ use super::dispatch::{with_integer, with_number};
 use super::elementwise::copy;
 use super::gather_nd::{Tuples, element_positions};
 use super::infer::like_first_input;
+use super::moves::string_room;
 use super::number::{Number, Scalar};
 use crate::native::element::{Bool, Element, ElementType};
 use crate::native::ending::{self, counted};
@@ -129,11 +130,12 @@ fn scatter(
     let ty = x.element_type();
     match (reduction, ty) {
         (Reduction::None, ElementType::String) => {
-            let mut y: Vec<String> = counted(x.strings()?).cloned().collect();
+            let mut y = string_room(x.dims())?;
+            y.extend(counted(x.strings()?))?;
             let runs = updates.strings()?.chunks_exact(run.max(1));
             for (&target, update) in targets.iter().zip(runs) {
                 ending::count(run);
-                y[target as usize..][..run].clone_from_slice(update);
+                y.overwrite(target as usize, update)?;
             }
             cx.output_strings(0, x.dims(), y)
         }

@@ -21,11 +21,13 @@ use super::dims::{axis, dims_from};
 use super::infer::input_type;
 use super::join::{cut, join};
 use crate::native::element::ElementType;
+use crate::native::ending;
 use crate::native::infer::{InferContext, Kind, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, Tensor, TensorRef};
 use crate::native::value::{Sequence, Value, ValueRef};
+use crate::native::working::Working;
 
 /// An input that must be a sequence.
 fn sequence<'a>(cx: &RunContext<'a>, index: usize) -> Result<&'a Sequence, OpError> {
@@ -91,8 +93,10 @@ impl Operator for Construct {
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let ty = cx.required(0)?.element_type();
-        let tensors = (0..cx.input_count()).map(|i| cx.required(i)?.to_tensor());
-        let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
+        let mut tensors = Working::with_room(cx.input_count())?;
+        for i in 0..cx.input_count() {
+            tensors.push(cx.required(i)?.to_tensor()?);
+        }
         cx.output_value(0, Sequence::new(ty, tensors)?.into())
     }
 }
@@ -119,7 +123,7 @@ impl Operator for Empty {
     }
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
-        cx.output_value(0, Sequence::new(self.0, Vec::new())?.into())
+        cx.output_value(0, Sequence::new(self.0, Working::with_room(0)?)?.into())
     }
 }
 
@@ -141,7 +145,7 @@ impl Operator for Insert {
         let before = sequence(cx, 0)?;
         let len = before.tensors().len();
         let at = position(cx, 2, len, len + 1)?.unwrap_or(len);
-        let mut tensors = Vec::with_capacity(len + 1);
+        let mut tensors = Working::with_room(len + 1)?;
         tensors.extend_from_slice(before.tensors());
         tensors.insert(at, cx.required(1)?.to_tensor()?);
         cx.output_value(0, Sequence::new(before.element_type(), tensors)?.into())
@@ -171,7 +175,8 @@ impl Operator for Erase {
         let len = before.tensors().len();
         let at = position(cx, 1, len, len)?.or(len.checked_sub(1));
         let at = at.ok_or_else(|| OpError::Message("the sequence is empty".into()))?;
-        let mut tensors = before.tensors().to_vec();
+        let mut tensors = Working::with_room(len)?;
+        tensors.extend_from_slice(before.tensors());
         tensors.remove(at);
         cx.output_value(0, Sequence::new(before.element_type(), tensors)?.into())
     }
@@ -231,16 +236,8 @@ impl Operator for Length {
     }
 }
 
-/// A list for so many items, or an error: a tensor without elements may have any number of parts.
-fn room_for<T>(count: usize) -> Result<Vec<T>, OpError> {
-    let mut room = Vec::new();
-    match room.try_reserve_exact(count) {
-        Ok(()) => Ok(room),
-        Err(_) => Err(OpError::OutOfMemory {
-            bytes: count.saturating_mul(size_of::<T>()),
-        }),
-    }
-}
+/// Elements that a part costs as many as, though it has none.
+const COST: usize = 16;
 
 #[derive(Debug)]
 struct Split {
@@ -257,9 +254,9 @@ pub(in crate::native) fn split(node: &NodeInfo<'_>) -> Built {
 
 impl Split {
     /// The sizes of the parts of a dim of `size`.
-    fn sizes(size: usize, given: Option<TensorRef<'_>>) -> Result<Vec<usize>, OpError> {
+    fn sizes(size: usize, given: Option<TensorRef<'_>>) -> Result<Working<usize>, OpError> {
         let equal = |part: usize| {
-            let mut sizes = room_for(size.div_ceil(part))?;
+            let mut sizes = Working::with_room(size.div_ceil(part))?;
             sizes.extend((0..size.div_ceil(part)).map(|i| part.min(size - i * part)));
             Ok(sizes)
         };
@@ -273,7 +270,11 @@ impl Split {
             (_, sizes) => {
                 let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
                 match total == Some(size) {
-                    true => Ok(sizes.to_vec()),
+                    true => {
+                        let mut list = Working::with_room(sizes.len())?;
+                        list.extend_from_slice(sizes);
+                        Ok(list)
+                    }
                     false => Err(OpError::Message(format!(
                         "sizes {sizes:?} do not split a dim of {size}"
                     ))),
@@ -297,9 +298,10 @@ impl Operator for Split {
         let axis = axis(self.axis, x.rank())?;
         let given = cx.input(1);
         let sizes = Self::sizes(x.dims()[axis], given)?;
-        let mut parts = room_for(sizes.len())?;
+        let mut parts = Working::with_room(sizes.len())?;
         let mut start = 0;
-        for size in sizes {
+        for &size in sizes.iter() {
+            ending::count(COST);
             let mut part = cut(cx.pool, x, axis, start..start + size)?;
             start += size;
             if given.is_none() && !self.keep_dims {
@@ -344,16 +346,15 @@ impl Operator for Concat {
         };
         let rank = first.dims().len() + usize::from(self.new_axis);
         let axis = axis(self.axis, rank)?;
-        let widened = tensors.iter().map(|tensor| {
-            if !self.new_axis {
-                return Ok(tensor.clone());
-            }
+        let mut widened = Working::with_room(if self.new_axis { tensors.len() } else { 0 })?;
+        for tensor in tensors.iter().filter(|_| self.new_axis) {
             let mut dims: Dims = tensor.dims().into();
             dims.insert(axis.min(dims.len()), 1);
-            tensor.with_dims(&dims)
-        });
-        let widened = widened.collect::<Result<Vec<Tensor>, OpError>>()?;
-        let parts: Vec<TensorRef<'_>> = widened.iter().map(Tensor::view).collect();
+            widened.push(tensor.with_dims(&dims)?);
+        }
+        let tensors = if self.new_axis { &widened[..] } else { tensors };
+        let mut parts: Working<TensorRef<'_>> = Working::with_room(tensors.len())?;
+        parts.extend(tensors.iter().map(Tensor::view));
         let joined = join(cx.pool, &parts, axis)?;
         cx.output_value(0, Value::Tensor(joined))
     }

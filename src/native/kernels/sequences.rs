@@ -23,6 +23,7 @@ use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
 use crate::native::tensor::{Dims, element_count};
+use crate::native::working::Working;
 
 #[derive(Debug)]
 struct DynamicTimeWarping;
@@ -60,10 +61,7 @@ impl Operator for DynamicTimeWarping {
                 best[at] = costs[(row - 1) * columns + column - 1] + before;
             }
         }
-        let mut path: Vec<(i32, i32)> = Vec::new();
-        let bytes = (rows + columns) * size_of::<(i32, i32)>();
-        path.try_reserve_exact(rows + columns)
-            .map_err(|_| OpError::OutOfMemory { bytes })?;
+        let mut path: Working<(i32, i32)> = Working::with_room(rows + columns)?;
         let mut at = rows * width + columns;
         while at >= width && at % width > 0 {
             path.push(((at / width - 1) as i32, (at % width - 1) as i32));

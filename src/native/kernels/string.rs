@@ -16,12 +16,14 @@ use regex::Regex;
 use smallvec::SmallVec;
 
 use super::infer::{broadcast_inputs, input_dims};
+use super::moves::string_room;
 use super::{Built, broadcast};
 use crate::native::element::{Bool, ElementType};
 use crate::native::ending;
 use crate::native::infer::{InferContext, SymDim, SymDims};
 use crate::native::node::NodeInfo;
 use crate::native::operator::{OpError, Operator, RunContext};
+use crate::native::strings::Strings;
 use crate::native::tensor::{Dims, element_count};
 
 /// Elements that a short string costs as many as, whatever is done to it.
@@ -49,12 +51,12 @@ impl Operator for Concat {
         let dims = broadcast(x.dims(), y.dims())?;
         let (a, b) = (x.strings()?, y.strings()?);
         let count = element_count(&dims)?;
-        let mut joined = Vec::with_capacity(count);
+        let mut joined = string_room(&dims)?;
         let (a_at, b_at) = (Positions::new(x.dims(), &dims), Positions::new(y.dims(), &dims));
         for i in 0..count {
             ending::count(COST);
             if let (Some(a), Some(b)) = (a.get(a_at.of(i)), b.get(b_at.of(i))) {
-                joined.push(format!("{a}{b}"));
+                joined.push_joined(&[a.as_str(), b.as_str()])?;
             }
         }
         cx.output_strings(0, &dims, joined)
@@ -107,22 +109,28 @@ pub(in crate::native) fn split(node: &NodeInfo<'_>) -> Built {
 }
 
 impl Split {
-    fn parts<'s>(&self, text: &'s str) -> Vec<&'s str> {
+    /// They are looked for again wherever they are wanted: a list of them is many times as long as the
+    /// text.
+    fn parts<'s>(&'s self, text: &'s str) -> impl Iterator<Item = &'s str> {
         let parts = self.at_most.map_or(usize::MAX, |times| times.saturating_add(1));
-        match &self.delimiter {
-            Some(delimiter) => text.splitn(parts, delimiter.as_str()).collect(),
-            None => {
-                let mut found = Vec::new();
-                let mut rest = text.trim_start();
-                while !rest.is_empty() {
-                    let end = rest.find(char::is_whitespace).filter(|_| found.len() + 1 < parts);
-                    let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
-                    found.push(part);
-                    rest = after.trim_start();
-                }
-                found
+        let mut delimited = self
+            .delimiter
+            .as_deref()
+            .map(|delimiter| text.splitn(parts, delimiter));
+        let (mut rest, mut found) = (text.trim_start(), 0);
+        std::iter::from_fn(move || {
+            if let Some(delimited) = &mut delimited {
+                return delimited.next();
             }
-        }
+            if rest.is_empty() {
+                return None;
+            }
+            found += 1;
+            let end = rest.find(char::is_whitespace).filter(|_| found < parts);
+            let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
+            rest = after.trim_start();
+            Some(part)
+        })
     }
 }
 
@@ -140,27 +148,23 @@ impl Operator for Split {
 
     fn run(&self, cx: &mut RunContext<'_>) -> Result<(), OpError> {
         let x = cx.required(0)?;
-        let split: Vec<Vec<&str>> = costly(x.strings()?).map(|text| self.parts(text)).collect();
+        let texts = x.strings()?;
         if cx.output_used(0) {
-            let most = split.iter().map(Vec::len).max().unwrap_or(0);
+            let counts = costly(texts).map(|text| self.parts(text).count());
+            let most = counts.max().unwrap_or(0);
             let mut dims: Dims = x.dims().into();
             dims.push(most);
             // One long string among many short ones must not ask for more than there is.
-            let count = element_count(&dims)?;
-            let mut filled: Vec<String> = Vec::new();
-            let bytes = count.saturating_mul(size_of::<String>());
-            filled
-                .try_reserve_exact(count)
-                .map_err(|_| OpError::OutOfMemory { bytes })?;
-            for parts in &split {
+            let mut filled = string_room(&dims)?;
+            for text in costly(texts) {
                 ending::count(most.saturating_mul(COST));
-                let padding = std::iter::repeat_n("", most - parts.len());
-                filled.extend(parts.iter().copied().chain(padding).map(str::to_owned));
+                let padded = self.parts(text).chain(std::iter::repeat(""));
+                padded.take(most).try_for_each(|part| filled.push(part))?;
             }
             cx.output_strings(0, &dims, filled)?;
         }
         if cx.output_used(1) {
-            let counts = split.iter().map(|parts| parts.len() as i64);
+            let counts = costly(texts).map(|text| self.parts(text).count() as i64);
             cx.output::<i64>(1, x.dims())?.extend(counts)?;
         }
         Ok(())
@@ -239,15 +243,18 @@ impl Operator for Normalize {
         }
         let kept = costly(x.strings()?);
         let kept = kept.filter(|text| !self.stop_words.contains(&self.compared.of(text)));
-        let mut kept: Vec<String> = kept.map(|text| self.case.of(text)).collect();
-        if kept.is_empty() {
-            kept.push(String::new());
+        let mut changed = Strings::with_room(0)?;
+        for text in kept {
+            changed.push_own(self.case.of(text))?;
+        }
+        if changed.as_slice().is_empty() {
+            changed.push("")?;
         }
         let mut dims: Dims = x.dims().into();
         if let Some(last) = dims.last_mut() {
-            *last = kept.len();
+            *last = changed.as_slice().len();
         }
-        cx.output_strings(0, &dims, kept)
+        cx.output_strings(0, &dims, changed)
     }
 }
 

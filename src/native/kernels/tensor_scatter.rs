@@ -11,6 +11,7 @@ use super::Built;
 use super::dims::{Lanes, axis};
 use super::elementwise::copy;
 use super::infer::like_first_input;
+use super::moves::string_room;
 use crate::component::count_cache_write;
 use crate::native::ending::{self, counted};
 use crate::native::infer::InferContext;
@@ -150,14 +151,16 @@ impl Operator for TensorScatter {
             return Ok(());
         }
         let Some(size) = past.element_type().size() else {
-            let (mut present, update) = (
-                counted(past.strings()?).cloned().collect::<Vec<_>>(),
-                update.strings()?,
-            );
+            let (mut present, update) = (string_room(past.dims())?, update.strings()?);
+            present.extend(counted(past.strings()?))?;
+            let mut result = Ok(());
             rows.for_each(|to, from| {
                 ending::count(run);
-                present[to..][..run].clone_from_slice(&update[from..][..run]);
+                if result.is_ok() {
+                    result = present.overwrite(to, &update[from..][..run]);
+                }
             });
+            result?;
             return cx.output_strings(0, past.dims(), present);
         };
         let update = update.bytes()?;

@@ -67,14 +67,9 @@ impl Operator for Trilu {
             let mut y = string_room(x.dims())?;
             for (index, row) in x.strings()?.chunks_exact(columns.max(1)).enumerate() {
                 let kept = kept_of(index);
-                y.extend(
-                    counted(row)
-                        .enumerate()
-                        .map(|(column, text)| match kept.contains(&column) {
-                            true => text.clone(),
-                            false => String::new(),
-                        }),
-                );
+                for (column, text) in counted(row).enumerate() {
+                    y.push(if kept.contains(&column) { text.as_str() } else { "" })?;
+                }
             }
             return cx.output_strings(0, x.dims(), y);
         };

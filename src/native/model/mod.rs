@@ -21,6 +21,7 @@ use self::onnx::{ModelProto, OptionalProto, SequenceProto, TensorProto};
 use super::element::ElementType;
 use super::tensor::Tensor;
 use super::value::{Sequence, Value};
+use super::working::Working;
 use crate::component::{ComponentErrorKind, ModelSource, PortType};
 
 /// The IR versions that are read.
@@ -162,7 +163,8 @@ pub fn read_value_proto(bytes: &[u8], ty: &PortType) -> Result<Value, String> {
             .map(inline_tensor)
             .collect::<Result<Vec<_>, _>>()?;
         let ty = element(name).ok_or_else(|| format!("{name} is of no known element type"))?;
-        Sequence::new(ty, tensors)
+        Working::of(tensors)
+            .and_then(|tensors| Sequence::new(ty, tensors))
             .map(Value::from)
             .map_err(|error| error.to_string())
     };
