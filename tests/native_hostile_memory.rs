@@ -154,7 +154,8 @@ fn doubling(levels: usize, body: impl Fn(&str) -> Node) -> Model {
 #[test]
 fn functions_that_double_are_refused_before_they_are_made() {
     let list = vec![0i64; 1 << 16];
-    let bodies: [(usize, &dyn Fn(&str) -> Node, &str); 2] = [
+    type Body<'a> = (usize, &'a dyn Fn(&str) -> Node, &'a str);
+    let bodies: [Body<'_>; 2] = [
         // 2^40 nodes of next to nothing.
         (40, &|a| Node::new("Neg", &[a], &["b"]), "more than 1048576 nodes"),
         // 2^16 nodes with half a mebibyte each.

@@ -117,13 +117,16 @@ fn is_of_type(value: &Value, name: &str) -> bool {
     }
 }
 
+/// The place in a text that is wrong, and what is wrong there.
+pub(super) type Wrong<'a> = (&'a str, &'static str);
+
 /// The arguments of `<parameter=key>value</parameter>` one after another, as Qwen3-Coder writes them,
-/// each value on lines of its own. The error is the place and what is wrong there.
+/// each value on lines of its own.
 pub(super) fn parameters<'a>(
     schemas: &ToolSchemas,
     tool: &str,
     text: &'a str,
-) -> Result<Map<String, Value>, (&'a str, &'static str)> {
+) -> Result<Map<String, Value>, Wrong<'a>> {
     let mut arguments = Map::new();
     let mut rest = text;
     while let Some((_, parameter)) = rest.split_once("<parameter=") {
@@ -143,11 +146,11 @@ pub(super) fn parameters<'a>(
 }
 
 /// A tool's name and the arguments of `name<arg_key>key</arg_key><arg_value>value</arg_value>...`, as
-/// GLM writes them, with line breaks or without. The error is the place and what is wrong there.
+/// GLM writes them, with line breaks or without.
 pub(super) fn keys_and_values<'a>(
     schemas: &ToolSchemas,
     text: &'a str,
-) -> Result<(&'a str, Map<String, Value>), (&'a str, &'static str)> {
+) -> Result<(&'a str, Map<String, Value>), Wrong<'a>> {
     const KEY: &str = "<arg_key>";
     let (name, mut rest) = text.split_at(text.find(KEY).unwrap_or(text.len()));
     let name = name.trim();

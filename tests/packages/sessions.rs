@@ -514,7 +514,7 @@ fn a_deadline_of_one_run_of_several_is_its_own() {
             let mut tokens = [const { Vec::new() }; 3];
             // With its prompt and with a token to feed.
             for round in 0..12 {
-                let is_late = |run: usize| (round + run) % 3 == 0;
+                let is_late = |run: usize| (round + run).is_multiple_of(3);
                 let controls: Vec<RunControl> = (0..3)
                     .map(|run| if is_late(run) { late.clone() } else { all.clone() })
                     .collect();
