@@ -1,6 +1,7 @@
 //! Packages and the step loop over sessions written here, so that every value that crosses
 //! the seam can be looked at and every failure can be made.
 
+mod answers;
 mod beams;
 mod diffusion;
 mod fake;

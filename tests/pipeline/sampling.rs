@@ -398,6 +398,60 @@ fn an_answer_by_a_grammar_ends_whatever_is_ruled_out() {
     }
 }
 
+/// What a package or a caller rules out does not keep JSON from its end.
+#[test]
+fn json_ends_whatever_is_ruled_out() {
+    let tokenizer = r#"{
+        "version": "1.0",
+        "added_tokens": [{"id": 7, "content": "</s>", "special": true, "single_word": false,
+                          "lstrip": false, "rstrip": false, "normalized": false}],
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "merges": [],
+                  "vocab": {"{": 0, "}": 1, "\"": 2, "a": 3, ":": 4, "1": 5, "2": 6, "</s>": 7}}
+    }"#;
+    let schema = r#"{"type": "object", "additionalProperties": false, "required": ["a"],
+                     "properties": {"a": {"enum": [1, 2, 11, 12, 22, "a", "aa1", {"a": "a"}]}}}"#;
+    let ways: [&[(&str, &str)]; 7] = [
+        &[("min_new_tokens", "60")],
+        &[("min_length", "90")],
+        &[("no_repeat_ngram_size", "1")],
+        &[("bad_words", "5,6,2,0,1")],
+        &[("suppress_tokens", "1,2,5,6,7")],
+        &[("logit_bias", "0:-inf,1:-inf,2:-inf,5:-inf,6:-inf,7:-inf")],
+        &[("begin_suppress_tokens", "0"), ("suppress_tokens", "7")],
+    ];
+    for options in ways {
+        for by_package in [false, true] {
+            for drawn in ["false", "true"] {
+                let mut metadata = format!("{DECODER_METADATA}  tokenizer: tokenizer.json\n");
+                metadata.push_str("tokens: {eos_token_id: [7]}\n");
+                if by_package {
+                    metadata.push_str("generation: {suppress_tokens: [1, 7], min_new_tokens: 60}\n");
+                }
+                let source = files(&[
+                    ("inference_metadata.yaml", &metadata),
+                    ("tokenizer.json", tokenizer),
+                ]);
+                let pipeline = open_source(&source, vec![("model", decoder())]).unwrap();
+                let options = [options, &[("do_sample", drawn)]].concat();
+                let mut run = Run::new(&pipeline, &settings(&options, 3)).unwrap();
+                run.append_tokens(&PROMPT).unwrap();
+                run.set_constraint(Some((ConstraintKind::JsonSchema, schema)))
+                    .unwrap();
+                let mut text = String::new();
+                let reason = run.generate(&RunControl::default(), &mut |_, event| {
+                    text.push_str(&event.text);
+                    ControlFlow::Continue(())
+                });
+                let reason = reason.unwrap_or_else(|error| panic!("{options:?}: {error}"));
+                assert_eq!(reason, Some(FinishReason::EndOfText { index: 0 }), "{options:?}");
+                let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert!(value.get("a").is_some(), "{text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_not_done_is_a_warning() {
     let yaml = format!(
