@@ -248,6 +248,52 @@ fn drawn_tokens_are_those_of_the_run_without_guesses() {
     }
 }
 
+/// Of copies, saved states and rewinds, with what mirostat remembers of each place.
+#[test]
+fn drawn_tokens_go_on_from_any_place() {
+    for section in [MTP, EAGLE] {
+        let (pipeline, _) = with_head(section, AT_THIRDS);
+        for version in ["1", "2"] {
+            let mut sampling = SamplingOptions::default();
+            for (name, value) in [
+                ("mirostat", version),
+                ("mirostat_tau", "2"),
+                ("mirostat_eta", "1"),
+            ] {
+                sampling.set(name, value).unwrap();
+            }
+            let settings = |speculation| RunSettings {
+                seed: Some(5),
+                sampling: sampling.clone(),
+                stop_on_eos: false,
+                ..settings(speculation, 3)
+            };
+            let begin = |speculation| {
+                let mut run = Run::new(&pipeline, &settings(speculation)).unwrap();
+                run.append_tokens(&[2, 7, 1, 6]).unwrap();
+                run
+            };
+            let whole = steps(&mut begin(Speculation::Off), 16);
+            let mut run = begin(Speculation::Head);
+            let mut long = begin(Speculation::Head);
+            assert_eq!(steps(&mut long, 16), whole);
+            for taken in 0..12 {
+                let rest = &whole[taken..];
+                let mut fork = run.fork().unwrap();
+                let bytes = run.save().unwrap();
+                let mut loaded = Run::load(&pipeline, &settings(Speculation::Head), &bytes).unwrap();
+                assert_eq!(steps(&mut fork, rest.len()), rest, "a fork at {taken}");
+                assert_eq!(steps(&mut loaded, rest.len()), rest, "a saved run at {taken}");
+                for run in [&mut long, &mut fork, &mut loaded] {
+                    run.rewind(4 + taken).unwrap();
+                    assert_eq!(steps(run, rest.len()), rest, "behind a rewind to {taken}");
+                }
+                steps(&mut run, 1);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_package_says_how_many_and_the_host_may_say_otherwise() {
     let (pipeline, _) = with_head(&format!("{MTP}\n  num_speculative_tokens: 2"), NEVER);
