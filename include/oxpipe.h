@@ -1859,8 +1859,8 @@ oxp_status oxp_batch_get_count(oxp_batch *batch, uint64_t *count, oxp_error **er
  * Takes a step (oxp_run_step) of every run in the batch, and tells of each; `on_step` may be NULL. A
  * run that finishes or fails leaves the batch; the others are not touched by that. One that was
  * cancelled, by "cancel" or by what its hook or sampler returned, stays, and so does one whose own
- * "timeout_ms" is over, which counts from the beginning of the step: its prompt ends there and goes on
- * with the next step, while a pass that it takes with others does not end for one of them. Runs that
+ * "timeout_ms" is over, which counts without what it waits for others: its prompt ends there and goes
+ * on with the next step, while a pass that it takes with others does not end for one of them. Runs that
  * another call is using are left out of this step and stay. `stepped`, which may be NULL, gets how many
  * runs took a step; none in an empty batch. `cancel` may be NULL, and ends the step for all runs, as
  * each is. Steps of a batch are without guesses ("speculation"): one pass has a token of each run.

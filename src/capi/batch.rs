@@ -2,15 +2,15 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::component::RunControl;
 use crate::pipeline::{Event, PipelineError, Run};
 
 use super::cancel::{self, oxp_cancel};
 use super::error::{self, oxp_error};
-use super::failure::{Failure, Result};
+use super::failure::Failure;
 use super::guard::{guard, guard_free, outside};
 use super::handle::{self, Object, Serial, Slot, State, Tag};
 use super::pipeline::{PipelineObject, oxp_pipeline};
@@ -190,8 +190,8 @@ pub unsafe extern "C" fn oxp_batch_get_count(
 /// Takes a step (oxp_run_step) of every run in the batch, and tells of each; `on_step` may be NULL. A
 /// run that finishes or fails leaves the batch; the others are not touched by that. One that was
 /// cancelled, by "cancel" or by what its hook or sampler returned, stays, and so does one whose own
-/// "timeout_ms" is over, which counts from the beginning of the step: its prompt ends there and goes on
-/// with the next step, while a pass that it takes with others does not end for one of them. Runs that
+/// "timeout_ms" is over, which counts without what it waits for others: its prompt ends there and goes
+/// on with the next step, while a pass that it takes with others does not end for one of them. Runs that
 /// another call is using are left out of this step and stay. `stepped`, which may be NULL, gets how many
 /// runs took a step; none in an empty batch. `cancel` may be NULL, and ends the step for all runs, as
 /// each is. Steps of a batch are without guesses ("speculation"): one pass has a token of each run.
@@ -231,8 +231,7 @@ pub unsafe extern "C" fn oxp_batch_step(
                     Err(failure) => return Err(failure),
                 }
             }
-            let each = turns.iter().map(|turn| turn.limit(cancel));
-            let each = each.collect::<Result<Vec<RunControl>>>()?;
+            let each: Vec<Option<Duration>> = turns.iter().map(|turn| turn.timeout()).collect();
             let mut runs: Vec<&mut Run> = turns.iter_mut().map(|turn| &mut turn.run).collect();
             let outcomes = Run::step_each_together(&mut runs, &each, &control);
             drop(runs);

@@ -190,13 +190,13 @@ impl RunState {
         limit.name(failure)
     }
 
-    /// What ends a call that begins now.
-    pub fn limit(&self, cancel: *const oxp_cancel) -> Result<RunControl> {
-        cancel::control(cancel, self.timeout)
+    /// The option "timeout_ms".
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
     }
 
     pub fn control(&self, cancel: *const oxp_cancel) -> Result<RunControl> {
-        let control = self.limit(cancel)?;
+        let control = cancel::control(cancel, self.timeout)?;
         cancel::check(&control).map_err(|failure| self.late(failure))?;
         self.test_hook.reached();
         Ok(control)

@@ -6,7 +6,7 @@
 //! after the other. Runs that have more to feed (a prompt), and packages whose steps are something
 //! else, step by themselves. Either way a run's logits are, bit by bit, those that it has alone.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::component::RunControl;
 use crate::package::{Phase, TokenLoop};
@@ -29,7 +29,17 @@ enum Place {
 struct Member<'a> {
     run: &'a mut Run,
     place: &'a mut Place,
-    control: &'a RunControl,
+    limit: Option<Duration>,
+}
+
+/// What ends something that begins now and may take so long.
+fn within(all: &RunControl, limit: Option<Duration>) -> RunControl {
+    // One beyond what clocks can say is none.
+    let own = limit.and_then(|limit| Instant::now().checked_add(limit));
+    RunControl {
+        cancel: all.cancel.clone(),
+        deadline: own.into_iter().chain(all.deadline).min(),
+    }
 }
 
 impl Run {
@@ -39,31 +49,31 @@ impl Run {
     /// They step without guesses ([`Speculation`](super::Speculation)): a pass of several runs has one token
     /// of each.
     pub fn step_together(runs: &mut [&mut Run], control: &RunControl) -> Vec<Result<Event, PipelineError>> {
-        let controls = vec![control.clone(); runs.len()];
-        Run::step_each_together(runs, &controls, control)
+        Run::step_each_together(runs, &[], control)
     }
 
-    /// The same, where each run has its own deadline, in the control at its place, beside `all`, which ends
-    /// the passes of all. A run's own is looked at inside of what it runs alone, a prompt for one, and
-    /// before each component that runs over several; a pass over several is not ended by one of them.
+    /// The same, where each run may have its own limit, at its place, of the time that its step takes,
+    /// without what it waits for others; `all` ends the steps of all. A run's own is looked at inside of what
+    /// it runs alone, a prompt for one, and before each component that runs over several; a pass over several
+    /// is not ended by one of them.
     pub fn step_each_together(
         runs: &mut [&mut Run],
-        controls: &[RunControl],
+        limits: &[Option<Duration>],
         all: &RunControl,
     ) -> Vec<Result<Event, PipelineError>> {
         let started = Instant::now();
-        let each = || controls.iter().chain(std::iter::repeat(all));
+        let each = || limits.iter().copied().chain(std::iter::repeat(None));
         let mut places: Vec<Place> = runs
             .iter_mut()
             .zip(each())
-            .map(|(run, control)| run.begin_together(control))
+            .map(|(run, limit)| run.begin_together(&within(all, limit)))
             .collect();
         let mut members: Vec<Member<'_>> = runs
             .iter_mut()
             .zip(&mut places)
             .zip(each())
             .filter(|((_, place), _)| matches!(place, Place::Together(_)))
-            .map(|((run, place), control)| Member { run, place, control })
+            .map(|((run, place), limit)| Member { run, place, limit })
             .collect();
         // Of one pipeline each, so that a group has one set of sessions.
         members.sort_by_key(|member| std::ptr::from_ref(member.run.pipeline.shared()).addr());
@@ -81,9 +91,9 @@ impl Run {
             .into_iter()
             .zip(runs)
             .zip(each())
-            .map(|((place, run), control)| match place {
+            .map(|((place, run), limit)| match place {
                 Place::Done(outcome) => outcome,
-                Place::Together(_) => run.step(control),
+                Place::Together(_) => run.step(&within(all, limit)),
             })
             .collect()
     }
@@ -135,9 +145,11 @@ fn pass_together(group: &mut [Member<'_>], started: Instant, all: &RunControl) {
     let spec = &shared.spec;
     let Some(token_loop) = spec.token_loop else { return };
     let first_pass = spec.first_pass.as_ref().map(|first| first.component);
+    let mut controls = Vec::with_capacity(group.len());
     for member in group.iter_mut() {
         member.run.last_span = 1;
         member.run.frames.ready = false;
+        controls.push(within(all, member.limit));
     }
     for &index in &spec.order {
         // It stands in for the decoder where there is no cache yet.
@@ -147,7 +159,7 @@ fn pass_together(group: &mut [Member<'_>], started: Instant, all: &RunControl) {
         let began = Instant::now();
         let mut places = Vec::with_capacity(group.len());
         let mut members = Vec::with_capacity(group.len());
-        for Member { run, place, control } in group.iter_mut() {
+        for (Member { run, place, .. }, control) in group.iter_mut().zip(&controls) {
             if !matches!(place, Place::Together(_)) || !run.runs_in(spec, index, &[Phase::EveryStep]) {
                 continue;
             }

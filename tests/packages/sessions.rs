@@ -2,7 +2,7 @@
 //! run goes on from, its tokens are those of one that did all by itself.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::Duration;
 
 use oxpipe::component::RunControl;
 use oxpipe::pipeline::{ErrorKind, Pipeline, PipelineOptions, Run, RunSettings, Speculation};
@@ -499,10 +499,6 @@ fn runs_that_step_together_have_their_own_tokens() {
 /// A run that is late loses its step and nothing else, and the others step on.
 #[test]
 fn a_deadline_of_one_run_of_several_is_its_own() {
-    let late = RunControl {
-        deadline: Some(Instant::now()),
-        ..RunControl::default()
-    };
     let all = RunControl::default();
     for (name, package, prompt, _) in packages() {
         package.for_each_mix(|pipeline| {
@@ -515,11 +511,10 @@ fn a_deadline_of_one_run_of_several_is_its_own() {
             // With its prompt and with a token to feed.
             for round in 0..12 {
                 let is_late = |run: usize| (round + run).is_multiple_of(3);
-                let controls: Vec<RunControl> = (0..3)
-                    .map(|run| if is_late(run) { late.clone() } else { all.clone() })
-                    .collect();
+                let limits: Vec<Option<Duration>> =
+                    (0..3).map(|run| is_late(run).then_some(Duration::ZERO)).collect();
                 let mut members: Vec<&mut Run> = runs.iter_mut().collect();
-                let outcomes = Run::step_each_together(&mut members, &controls, &all);
+                let outcomes = Run::step_each_together(&mut members, &limits, &all);
                 for (run, outcome) in outcomes.into_iter().enumerate() {
                     match is_late(run) {
                         true => {

@@ -3,14 +3,17 @@
 //! were cancelled or late.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use oxpipe::component::{CancelToken, ComponentErrorKind, RunControl};
 use oxpipe::generation::{FinishReason, SamplingOptions};
 use oxpipe::pipeline::{ErrorKind, Event, Pipeline, Run, RunSettings, Speculation};
 use oxpipe::text::ConstraintKind;
 
-use super::fake::{DECODER_METADATA, Fake, Watch, decoder, files, open_source};
+use super::fake::{
+    DECODER_METADATA, DECODER_OUTPUTS, Fake, Watch, continuation, decoder, decoder_body, files, io,
+    open_source,
+};
 
 /// Half characters, letters that begin stop strings, and an end token.
 const TOKENS: &str = r#"{
@@ -192,7 +195,7 @@ fn scattered(number: usize) -> usize {
 fn of_a_batch_are_those_of_each_run_alone() {
     let (pipeline, watch) = open();
     let (draft, _) = open();
-    let (kinds, began) = (kinds(), Instant::now());
+    let kinds = kinds();
     for seed in 0..6u64 {
         let begin = |kind: &Kind| kind.begin(&pipeline, &draft, seed);
         let alone: Vec<Vec<Told>> = kinds.iter().map(|kind| answer(&mut begin(kind))).collect();
@@ -227,11 +230,8 @@ fn of_a_batch_are_those_of_each_run_alone() {
             }
             // The time of some of them is over.
             let all = RunControl::default();
-            let own = |&index: &usize| RunControl {
-                deadline: (scattered(index + 7 * round) == 0).then_some(began),
-                ..RunControl::default()
-            };
-            let each: Vec<RunControl> = places.iter().map(own).collect();
+            let own = |&index: &usize| (scattered(index + 7 * round) == 0).then_some(Duration::ZERO);
+            let each: Vec<Option<Duration>> = places.iter().map(own).collect();
             let outcomes = Run::step_each_together(&mut members, &each, &all);
             watch.with(|watched| watched.fail_at = None);
             for (index, outcome) in places.into_iter().zip(outcomes) {
@@ -344,4 +344,43 @@ fn after_calls_that_were_stopped_are_as_without_them() {
         assert_eq!(found, whole, "{kind:?}");
         assert!(failures > 2, "{failures}");
     }
+}
+
+/// A prompt that takes longer than another run's limit takes nothing of it.
+#[test]
+fn of_a_batch_wait_for_others_beyond_their_own_limit() {
+    const PROMPT: Duration = Duration::from_millis(2500);
+    let inputs = [
+        "input_ids:int64[batch,sequence]",
+        "attention_mask:int64[batch,total]",
+        "position_ids:int32[batch,sequence]",
+        "past:float32[batch,2,past,1]",
+    ];
+    let mut body = decoder_body(|_| 0);
+    let slow = Fake::new(io(&inputs, &DECODER_OUTPUTS), move |call| {
+        if call.ints("input_ids").len() > 2 {
+            std::thread::sleep(PROMPT);
+        }
+        body(call)
+    });
+    let pipeline = open_with(slow);
+    let begin = |prompt: &[i32]| {
+        let mut run = Run::new(&pipeline, &RunSettings::default()).unwrap();
+        run.append_tokens(prompt).unwrap();
+        run
+    };
+    let mut long = begin(&[1, 2, 3]);
+    let mut others = [begin(&[4]), begin(&[5, 1])];
+    // With a token to feed, and with a prompt.
+    others[0].step(&RunControl::default()).unwrap();
+    let expected = [continuation(&[4], 2, 0)[1], continuation(&[5, 1], 1, 0)[0]];
+    let [first, second] = &mut others;
+    let limits = [None, Some(PROMPT * 4 / 5), Some(PROMPT * 4 / 5)];
+    let all = RunControl::default();
+    let outcomes = Run::step_each_together(&mut [&mut long, first, second], &limits, &all);
+    let tokens: Vec<i32> = outcomes
+        .into_iter()
+        .map(|outcome| outcome.unwrap().token.unwrap())
+        .collect();
+    assert_eq!(tokens[1..], expected);
 }
